@@ -1,0 +1,3 @@
+module github.com/weir-agent/weir
+
+go 1.26
