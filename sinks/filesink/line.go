@@ -16,12 +16,19 @@ func appendObject(dst []byte, r *record.Record, base64Only bool) []byte {
 	dst = appendString(append(dst, `","segment":`...), r.Segment)
 	dst = strconv.AppendUint(append(dst, `,"index":`...), r.Index, 10)
 	dst = r.Appended.UTC().AppendFormat(append(dst, `,"appended":"`...), time.RFC3339Nano)
-	if !base64Only && utf8.Valid(r.Payload) {
-		dst = appendString(append(dst, `","payload":`...), r.Payload)
-		return append(dst, "}\n"...)
+	dst = AppendPayload(append(dst, `",`...), r.Payload, base64Only)
+	return append(dst, "}\n"...)
+}
+
+// AppendPayload appends the member of a JSON object that holds p: "payload" with
+// the text where p is valid UTF-8, else, or where base64Only is set,
+// "payload_base64". The result holds no line feed.
+func AppendPayload(dst, p []byte, base64Only bool) []byte {
+	if !base64Only && utf8.Valid(p) {
+		return appendString(append(dst, `"payload":`...), p)
 	}
-	dst = base64.StdEncoding.AppendEncode(append(dst, `","payload_base64":"`...), r.Payload)
-	return append(dst, "\"}\n"...)
+	dst = base64.StdEncoding.AppendEncode(append(dst, `"payload_base64":"`...), p)
+	return append(dst, '"')
 }
 
 // appendString appends s, which is valid UTF-8, as a JSON string (RFC 8259, section 7).
