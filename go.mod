@@ -1,8 +1,10 @@
 module github.com/weir-agent/weir
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/klauspost/compress v1.20.4
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sys v0.50.0
+	pgregory.net/rapid v1.3.0
 )
