@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -230,6 +232,52 @@ func TestGarbageStaysWithinTheWrite(t *testing.T) {
 	if garbage == 0 {
 		t.Error("no image has garbage")
 	}
+}
+
+func TestBothNames(t *testing.T) {
+	d := vfstest.NewDisk()
+	synced(t, d, "a", sectors("A"))
+	must(t, d.Rename("a", "b"))
+	var got []string
+	for seed := range uint64(seeds) {
+		image := describe(t, d.Image(vfstest.Choice{Seed: seed, BothNames: true}))
+		if !slices.Contains(got, image) {
+			got = append(got, image)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"a=A", "a=A b=A", "b=A"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestImagesWhileWriting takes images beside writers: what a sync has covered is in each of them.
+func TestImagesWhileWriting(t *testing.T) {
+	d := vfstest.NewDisk()
+	var wg sync.WaitGroup
+	var count [3]atomic.Int64 // sectors that are durable
+	for w := range count {
+		f := synced(t, d, fmt.Sprint(w), "")
+		wg.Go(func() {
+			for i := range int64(50) {
+				_, err := f.WriteAt([]byte(sectors("x")), i*vfstest.SectorBytes)
+				if err := errors.Join(err, f.SyncData()); err != nil {
+					t.Error(err)
+				}
+				count[w].Store(i + 1)
+			}
+		})
+	}
+	for seed := range uint64(50) {
+		for w := range count {
+			atLeast := int(count[w].Load()) * vfstest.SectorBytes
+			got := content(t, d.Image(vfstest.Choice{Seed: seed}), fmt.Sprint(w))
+			if len(got) < atLeast || strings.Trim(got[:atLeast], "x") != "" {
+				t.Fatalf("seed %d, file %d: synced bytes are missing", seed, w)
+			}
+		}
+	}
+	wg.Wait()
 }
 
 func TestImageIsReproducible(t *testing.T) {
