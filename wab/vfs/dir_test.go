@@ -147,7 +147,8 @@ func TestDirStaysWithItsFolder(t *testing.T) {
 	}
 }
 
-// TestDirUnderSwaps replaces a file by a link, and back, all the time: what is opened is never the link's target.
+// TestDirUnderSwaps replaces a file by a link, by a FIFO, and back, all the time: what is opened is never the
+// link's target, and no open waits for a writer of the FIFO.
 func TestDirUnderSwaps(t *testing.T) {
 	dir := t.TempDir()
 	d := openDir(t, dir)
@@ -165,6 +166,8 @@ func TestDirUnderSwaps(t *testing.T) {
 			err := errors.Join(
 				os.WriteFile(at("new"), []byte("file"), 0o600), os.Rename(at("new"), at("a")),
 				os.Symlink("target", at("new")), os.Rename(at("new"), at("a")),
+				os.WriteFile(at("new"), []byte("file"), 0o600), os.Rename(at("new"), at("a")),
+				syscall.Mkfifo(at("new"), 0o600), os.Rename(at("new"), at("a")),
 			)
 			if err != nil {
 				t.Error(err)
@@ -174,7 +177,7 @@ func TestDirUnderSwaps(t *testing.T) {
 	})
 	opened := 0
 	for range 20_000 {
-		f, err := d.Open("a")
+		f, err := d.OpenRead("a")
 		if err != nil {
 			continue
 		}

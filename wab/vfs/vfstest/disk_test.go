@@ -155,6 +155,11 @@ func TestImages(t *testing.T) {
 			must(t, f.Truncate(vfstest.SectorBytes))
 			must(t, f.SyncData())
 		}, []string{"a=."}},
+		{"cut and grown without a sync", func(t *testing.T, d *vfstest.Disk) {
+			f := synced(t, d, "a", sectors("A"))
+			must(t, f.Truncate(0))
+			must(t, f.Truncate(vfstest.SectorBytes))
+		}, []string{"a=", "a=.", "a=A"}},
 		{"a rename", func(t *testing.T, d *vfstest.Disk) {
 			synced(t, d, "a", sectors("A"))
 			must(t, d.Rename("a", "b"))
@@ -208,6 +213,22 @@ func TestImages(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+func TestSectorsAreWhole(t *testing.T) {
+	d := vfstest.NewDisk()
+	f := synced(t, d, "a", sectors("AAAA"))
+	const off, n = 200, 1500
+	write(t, f, strings.Repeat("x", n), off)
+	for seed := range uint64(seeds) {
+		got := content(t, d.Image(vfstest.Choice{Seed: seed}), "a")
+		for at := 0; at < len(got); at += vfstest.SectorBytes {
+			written := got[max(at, off):min(at+vfstest.SectorBytes, off+n)]
+			if strings.Trim(written, "A") != "" && strings.Trim(written, "x") != "" {
+				t.Fatalf("seed %d: the sector at %d is torn within", seed, at)
+			}
+		}
 	}
 }
 
@@ -343,6 +364,28 @@ func TestCopiesAreIndependent(t *testing.T) {
 	}
 }
 
+func TestClonesKeepTheirOwnPendingWrites(t *testing.T) {
+	d := vfstest.NewDisk()
+	f := synced(t, d, "a", sectors("ABCD"))
+	for i := range int64(3) { // leaves room for one more in the list of pending writes
+		write(t, f, "x", i*vfstest.SectorBytes)
+	}
+	c := d.Clone()
+	g, err := c.Open("a")
+	must(t, err)
+	write(t, f, "o", 3*vfstest.SectorBytes)
+	write(t, g, "c", 3*vfstest.SectorBytes)
+	must(t, f.SyncData())
+	must(t, g.SyncData())
+	none := vfstest.Choice{Keep: vfstest.KeepNone}
+	if got := describe(t, d.Image(none)); got != "a=xxxo" {
+		t.Errorf("the original: got %s, want a=xxxo", got)
+	}
+	if got := describe(t, c.Image(none)); got != "a=xxxc" {
+		t.Errorf("the clone: got %s, want a=xxxc", got)
+	}
+}
+
 func TestKill(t *testing.T) {
 	d := vfstest.NewDisk()
 	lock, err := d.Lock("LOCK")
@@ -426,6 +469,11 @@ func TestFreeSpace(t *testing.T) {
 	}
 	if free, _, err := d.Clone().Space(); free != 10 || err != nil {
 		t.Errorf("space of a clone: got %d, %v, want 10", free, err)
+	}
+	must(t, errors.Join(g.SyncData(), d.SyncDir(".")))
+	image := d.Image(vfstest.Choice{Keep: vfstest.KeepNone})
+	if free, _, err := image.Space(); free != 10 || err != nil {
+		t.Errorf("space of an image: got %d, %v, want 10", free, err)
 	}
 	d.SetFree(vfstest.DiskBytes)
 	write(t, g, strings.Repeat("x", 1000), 0)

@@ -188,9 +188,6 @@ func (in *Injector) begin(op *Op) (fault Fault, entry int, err error) {
 			in.fired = append(in.fired, Firing{Fault: fault, Op: *op})
 		}
 	}
-	if fault.Crash && fault.Gate == nil {
-		in.crashed.Store(true) // nothing begins after this operation
-	}
 	return fault, entry, nil
 }
 

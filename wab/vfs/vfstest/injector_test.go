@@ -239,6 +239,9 @@ func TestCrashInTheMiddle(t *testing.T) {
 			if err := in.Mkdir("later"); !errors.Is(err, vfstest.ErrCrashed) {
 				t.Errorf("after the crash: got %v, want %v", err, vfstest.ErrCrashed)
 			}
+			if err := d.Mkdir("beside"); !errors.Is(err, vfstest.ErrCrashed) {
+				t.Errorf("on the disk itself: got %v, want %v", err, vfstest.ErrCrashed)
+			}
 			if got := images(t, d, false); !slices.Equal(got, test.want) {
 				t.Errorf("images: got %q, want %q", got, test.want)
 			}
