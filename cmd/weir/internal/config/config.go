@@ -119,3 +119,18 @@ func (s Size) String() string {
 	}
 	return fmt.Sprintf("%dB", int64(s))
 }
+
+// Human writes the size for a person: three digits and the largest unit that leaves 1 or more.
+func (s Size) Human() string {
+	v, unit := float64(s), "B"
+	for _, u := range []string{"KiB", "MiB", "GiB", "TiB"} {
+		if v < 1024 {
+			break
+		}
+		v, unit = v/1024, u
+	}
+	if unit == "B" {
+		return fmt.Sprintf("%d B", int64(s))
+	}
+	return fmt.Sprintf("%.3g %s", v, unit)
+}
