@@ -1,3 +1,7 @@
 module github.com/weir-agent/weir
 
-go 1.26
+go 1.26.0
+
+require github.com/klauspost/crc32 v1.3.0
+
+require golang.org/x/sys v0.50.0 // indirect
