@@ -1,0 +1,40 @@
+package vfs
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestPreallocateReservesBlocks(t *testing.T) {
+	d, err := OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	f, err := d.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const reserved = 1 << 20
+	if err := f.Preallocate(0, reserved); err != nil {
+		t.Fatal(err)
+	}
+	err = f.(*osFile).control("fstat", func(fd int) error {
+		var st unix.Stat_t
+		if err := unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, 0, 1); err == unix.EOPNOTSUPP {
+			t.Skip("the file system cannot reserve")
+		}
+		if err := unix.Fstat(fd, &st); err != nil {
+			return err
+		}
+		if got := st.Blocks * 512; got < reserved {
+			t.Errorf("got %d bytes of blocks, want at least %d", got, reserved)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
