@@ -7,3 +7,5 @@ require (
 	golang.org/x/sys v0.50.0
 	pgregory.net/rapid v1.3.0
 )
+
+require go.uber.org/goleak v1.3.0

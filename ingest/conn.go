@@ -71,8 +71,8 @@ func (c *conn) serve() (linger bool) {
 		if closing {
 			return true
 		}
-		if c.in.whole {
-			continue // the bounds of the window stopped gather, not the buffer
+		if c.in.again {
+			continue
 		}
 		if c.srv.stopping.Load() {
 			return false

@@ -13,7 +13,7 @@ import (
 // one. It reports whether the last lot is a Nack that ends the connection.
 func (c *conn) gather() (closing bool) {
 	records, bytes := c.win.room()
-	c.in.whole = false
+	c.in.again = false
 	for !c.in.skip.on {
 		b := c.in.unread()
 		if len(b) < frame.HeaderLen {
@@ -25,6 +25,10 @@ func (c *conn) gather() (closing bool) {
 		}
 		c.in.need = h.FrameLen()
 		if len(b) < c.in.need {
+			if len(c.lots) > 0 {
+				c.in.again = c.in.need > len(c.in.slab.b) // lots alias the buffer: append them before it moves
+				return false
+			}
 			if c.in.compact(); !c.in.grow() {
 				c.beginSkip(h)
 				break
@@ -40,7 +44,7 @@ func (c *conn) gather() (closing bool) {
 			weight = min(int(binary.LittleEndian.Uint16(payload[1:])), frame.MaxBatchRecords)
 		}
 		if len(c.lots) > 0 && (weight > records || len(payload) > bytes) {
-			c.in.whole = true
+			c.in.again = true
 			return false
 		}
 		if err := c.admit(h, payload); err != nil {
@@ -126,6 +130,6 @@ func (c *conn) skip() (closing bool) {
 	c.in.r += frame.TrailerLen
 	c.in.need = 0
 	c.in.consumed = true
-	c.in.whole = true // look at what is behind it
+	c.in.again = true // look at what is behind it
 	return false
 }

@@ -19,8 +19,8 @@ type inbox struct {
 	c    *conn
 	slab *slab
 	r, w int // unread bytes are slab.b[r:w]
-	// whole: gather left a whole frame in the buffer.
-	whole bool
+	// again: gather is not done with the buffer, and nothing shall be read before it is.
+	again bool
 	// need is the length of the frame that begins at r, once its header is known.
 	need int
 	// trusted is the longest frame that this peer has sent whole lately.
