@@ -1,0 +1,201 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrInUse says that another process listens on the socket, or is about to.
+var ErrInUse = errors.New("ingest: the socket is in use")
+
+const (
+	// maxPathBytes is the room in sockaddr_un.sun_path without its NUL.
+	maxPathBytes = 107
+	lockSuffix   = ".lock"
+	socketMode   = 0o600
+	// backlog is how many connections may wait to be accepted.
+	backlog = 4096
+)
+
+func checkPath(path string) error {
+	switch {
+	case path == "":
+		return errors.New("ingest: the socket has no path")
+	case len(path) > maxPathBytes:
+		return fmt.Errorf("ingest: the socket path has %d bytes, the operating system takes %d: %s", len(path), maxPathBytes, path)
+	}
+	return nil
+}
+
+// socket is a listening Unix socket that this process owns.
+//
+// Who may own the path is decided by an flock on PATH.lock, held for life, so of
+// many starters exactly one goes on; the lock file stays, since removing it would
+// let two processes lock two files of that name. The socket is made in
+// steps such that nobody else can connect at any instant:
+//
+//  1. socket(2), then fchmod to 0600: Linux gives a bound name the mode of the
+//     socket's own inode, so the name is born with it;
+//  2. bind(2): the name exists, but connect(2) is refused before listen(2);
+//  3. the name is looked at without following links: it is a socket, ours, 0600;
+//  4. listen(2).
+type socket struct {
+	*net.UnixListener
+	path string
+	lock *os.File
+	id   fileID
+}
+
+// fileID tells files apart.
+type fileID struct{ dev, ino uint64 }
+
+// openSocket locks, clears away a stale socket and listens.
+func openSocket(path string) (*socket, error) {
+	if err := checkPath(path); err != nil {
+		return nil, err
+	}
+	lock, err := lockBeside(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &socket{path: path, lock: lock}
+	if err := removeStale(path); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	if err := s.listen(); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return s, nil
+}
+
+// lockBeside takes the lock of a socket path without waiting: ErrInUse if
+// another process has it. A link, or what is no plain file of ours, is refused.
+func lockBeside(path string) (*os.File, error) {
+	name := path + lockSuffix
+	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, socketMode)
+	if err != nil {
+		return nil, fmt.Errorf("ingest: open the lock %s: %w", name, err)
+	}
+	file := os.NewFile(uintptr(fd), name)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, errors.Join(fmt.Errorf("ingest: look at the lock %s: %w", name, err), file.Close())
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
+		return nil, errors.Join(fmt.Errorf("ingest: the lock %s is not a plain file of this user", name), file.Close())
+	}
+	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("%w: another process holds %s", ErrInUse, name)
+		} else {
+			err = fmt.Errorf("ingest: lock %s: %w", name, err)
+		}
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
+}
+
+// removeStale removes a socket of ours that nobody listens on. Whatever else is
+// at path stays, and is an error.
+func removeStale(path string) error {
+	var st unix.Stat_t
+	err := unix.Lstat(path, &st)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("ingest: look at %s: %w", path, err)
+	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
+		return fmt.Errorf("ingest: %s exists and is not a socket: it is left alone", path)
+	case int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("ingest: the socket %s belongs to user id %d: it is left alone", path, st.Uid)
+	}
+	conn, err := net.Dial("unix", path)
+	if err == nil {
+		return errors.Join(fmt.Errorf("%w: something answers at %s", ErrInUse, path), conn.Close())
+	}
+	if !errors.Is(err, unix.ECONNREFUSED) {
+		return fmt.Errorf("ingest: cannot tell whether %s is in use: %w", path, err)
+	}
+	if err := unix.Unlink(path); err != nil {
+		return fmt.Errorf("ingest: remove the stale socket %s: %w", path, err)
+	}
+	return nil
+}
+
+func (s *socket) listen() error {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("ingest: make a socket: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), s.path)
+	defer file.Close()
+	if err := s.bind(fd); err != nil {
+		return err
+	}
+	if err := unix.Listen(fd, backlog); err != nil {
+		return errors.Join(fmt.Errorf("ingest: listen on %s: %w", s.path, err), s.unlink())
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		return errors.Join(fmt.Errorf("ingest: listen on %s: %w", s.path, err), s.unlink())
+	}
+	unixListener, ok := l.(*net.UnixListener)
+	if !ok {
+		return errors.Join(fmt.Errorf("ingest: %s is no Unix socket", s.path), l.Close(), s.unlink())
+	}
+	s.UnixListener = unixListener
+	return nil
+}
+
+// bind gives the socket its name, which nobody can connect to yet, and makes
+// sure of its mode.
+func (s *socket) bind(fd int) error {
+	if err := unix.Fchmod(fd, socketMode); err != nil {
+		return fmt.Errorf("ingest: set the mode of the socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: s.path}); err != nil {
+		return fmt.Errorf("ingest: bind %s: %w", s.path, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(s.path, &st); err != nil {
+		return fmt.Errorf("ingest: look at %s: %w", s.path, err)
+	}
+	s.id = fileID{dev: st.Dev, ino: st.Ino}
+	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("ingest: %s was replaced while it was made", s.path)
+	}
+	if mode := st.Mode &^ unix.S_IFMT; mode != socketMode {
+		return errors.Join(fmt.Errorf("ingest: %s was made with mode %#o instead of %#o (check the umask)", s.path, mode, socketMode), s.unlink())
+	}
+	return nil
+}
+
+// unlink removes the name if it still is this socket's.
+func (s *socket) unlink() error {
+	var st unix.Stat_t
+	if err := unix.Lstat(s.path, &st); err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		return fmt.Errorf("ingest: look at %s: %w", s.path, err)
+	}
+	if (fileID{dev: st.Dev, ino: st.Ino}) != s.id {
+		return nil
+	}
+	if err := unix.Unlink(s.path); err != nil {
+		return fmt.Errorf("ingest: remove %s: %w", s.path, err)
+	}
+	return nil
+}
+
+// close stops listening, removes the name and gives the lock back, in this
+// order, so that the next owner finds nothing of this one.
+func (s *socket) close() error {
+	return errors.Join(s.UnixListener.Close(), s.unlink(), s.lock.Close())
+}
