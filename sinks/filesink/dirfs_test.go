@@ -2,7 +2,6 @@ package filesink
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -13,14 +12,14 @@ import (
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
-// dirFS is a plain vfs.FS on a folder, with a log of its operations and a
-// hook that can make each of them fail.
+// dirFS is the real file system with a log of its operations and a hook that
+// can make each of them fail.
 type dirFS struct {
-	root *os.Root
+	*vfs.Dir
+	root *os.Root // for the tests to look into the folder
 
-	mu    sync.Mutex
-	log   []string
-	locks map[string]bool
+	mu  sync.Mutex
+	log []string
 	// fail is asked before each operation; an error from it is the operation's.
 	// An operation is "verb name".
 	fail func(op string) error
@@ -28,12 +27,16 @@ type dirFS struct {
 
 func newDirFS(t *testing.T, dir string) *dirFS {
 	t.Helper()
+	d, err := vfs.OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { root.Close() })
-	return &dirFS{root: root, locks: map[string]bool{}}
+	t.Cleanup(func() { d.Close(); root.Close() })
+	return &dirFS{Dir: d, root: root}
 }
 
 // setFail replaces the hook.
@@ -63,94 +66,53 @@ func (d *dirFS) op(verb, name string) error {
 	return nil
 }
 
-func (d *dirFS) openFile(verb, name string, flag int) (vfs.File, error) {
+func (d *dirFS) file(verb, name string, open func(string) (vfs.File, error)) (vfs.File, error) {
 	if err := d.op(verb, name); err != nil {
 		return nil, err
 	}
-	if info, err := d.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
-		return nil, vfs.ErrNotRegular
-	}
-	f, err := d.root.OpenFile(name, flag, 0o600)
+	f, err := open(name)
 	if err != nil {
 		return nil, err
 	}
 	return &dirFile{File: f, fs: d, name: name}, nil
 }
 
-func (d *dirFS) Create(name string) (vfs.File, error) {
-	return d.openFile("create", name, os.O_RDWR|os.O_CREATE|os.O_EXCL)
-}
-
-func (d *dirFS) Open(name string) (vfs.File, error) {
-	return d.openFile("open", name, os.O_RDWR)
-}
-
+func (d *dirFS) Create(name string) (vfs.File, error) { return d.file("create", name, d.Dir.Create) }
+func (d *dirFS) Open(name string) (vfs.File, error)   { return d.file("open", name, d.Dir.Open) }
 func (d *dirFS) OpenRead(name string) (vfs.File, error) {
-	return d.openFile("openread", name, os.O_RDONLY)
+	return d.file("openread", name, d.Dir.OpenRead)
 }
-
-func (d *dirFS) Mkdir(name string) error { return d.root.Mkdir(name, 0o700) }
 
 func (d *dirFS) Rename(oldname, newname string) error {
 	if err := d.op("rename", oldname+" "+newname); err != nil {
 		return err
 	}
-	if _, err := d.root.Lstat(newname); err == nil {
-		return fs.ErrExist
-	}
-	return d.root.Rename(oldname, newname)
+	return d.Dir.Rename(oldname, newname)
 }
 
 func (d *dirFS) Remove(name string) error {
 	if err := d.op("remove", name); err != nil {
 		return err
 	}
-	return d.root.Remove(name)
+	return d.Dir.Remove(name)
 }
 
 func (d *dirFS) ReadDir(name string) ([]vfs.Entry, error) {
 	if err := d.op("readdir", name); err != nil {
 		return nil, err
 	}
-	entries, err := fs.ReadDir(d.root.FS(), name)
-	if err != nil {
-		return nil, err
-	}
-	var all []vfs.Entry
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, vfs.Entry{Name: e.Name(), Size: info.Size(), Mode: info.Mode()})
-	}
-	return all, nil
+	return d.Dir.ReadDir(name)
 }
 
-func (d *dirFS) SyncDir(name string) error { return d.op("syncdir", name) }
-
-func (d *dirFS) Lock(name string) (io.Closer, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.locks[name] {
-		return nil, vfs.ErrLocked
+func (d *dirFS) SyncDir(name string) error {
+	if err := d.op("syncdir", name); err != nil {
+		return err
 	}
-	d.locks[name] = true
-	return unlock(func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		delete(d.locks, name)
-	}), nil
+	return d.Dir.SyncDir(name)
 }
-
-type unlock func()
-
-func (u unlock) Close() error { u(); return nil }
-
-func (d *dirFS) Space() (free, total int64, err error) { return 1 << 40, 1 << 40, nil }
 
 type dirFile struct {
-	*os.File
+	vfs.File
 	fs   *dirFS
 	name string
 }
@@ -167,7 +129,7 @@ func (f *dirFile) SyncData() error {
 	if err := f.fs.op("sync", f.name); err != nil {
 		return err
 	}
-	return f.File.Sync()
+	return f.File.SyncData()
 }
 
 func (f *dirFile) Truncate(size int64) error {
@@ -175,16 +137,6 @@ func (f *dirFile) Truncate(size int64) error {
 		return err
 	}
 	return f.File.Truncate(size)
-}
-
-func (f *dirFile) Preallocate(int64, int64) error { return errors.ErrUnsupported }
-
-func (f *dirFile) Size() (int64, error) {
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
 }
 
 // content returns the lines of a file.

@@ -1,10 +1,13 @@
 package httpsink
 
 import (
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -123,4 +126,15 @@ func wantWords(t *testing.T, out []sinks.Outcome, want string) {
 			t.Logf("%d: %+v", i, o)
 		}
 	}
+}
+
+// caFileOf writes the certificate of a TLS server to a file.
+func caFileOf(t *testing.T, e *endpoint) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ca.pem")
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw}
+	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
