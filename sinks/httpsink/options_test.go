@@ -156,26 +156,36 @@ func TestMaxConnectionAge(t *testing.T) {
 // A proxy is taken from the environment, which net/http reads once a process: the test
 // runs itself again.
 func TestProxyFromTheEnvironment(t *testing.T) {
-	if os.Getenv("WEIR_TEST_PROXY") != "" {
-		s := mustNew(t, Options{URL: "http://endpoint.invalid/in"})
+	if url := os.Getenv("WEIR_TEST_PROXIED"); url != "" {
+		s := mustNew(t, Options{URL: url})
 		out := s.Deliver(t.Context(), batchOf("a"))
 		fmt.Printf("outcome: %s %s\n", words(out), out[0].Reason)
 		return
 	}
 	var status atomic.Int64
 	proxy := newEndpoint(t, func(_ int, w http.ResponseWriter, r *request) {
-		if r.host != "endpoint.invalid" || r.path != "/in" || r.header.Get("Proxy-Authorization") == "" {
+		if !strings.HasPrefix(r.host, "endpoint.invalid") || r.header.Get("Proxy-Authorization") == "" {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
 		http.Error(w, "hidden-word", int(status.Load()))
 	})
-	for code, want := range map[int]string{200: "outcome: delivered \n", 407: "outcome: hold 407 HTTP 407: [redacted]\n"} {
-		status.Store(int64(code))
-		got := runSelf(t, "TestProxyFromTheEnvironment", "WEIR_TEST_PROXY=1",
-			"HTTP_PROXY="+strings.Replace(proxy.URL, "http://", "http://me:hidden-word@", 1))
-		if !strings.Contains(got, want) {
-			t.Errorf("status %d: %q, want %q in it", code, got, want)
+	proxyURL := strings.Replace(proxy.URL, "http://", "http://me:hidden-word@", 1)
+	for _, tc := range []struct {
+		status    int64
+		url, want string
+	}{
+		{200, "http://endpoint.invalid/in", "outcome: delivered \n"},
+		{407, "http://endpoint.invalid/in", "outcome: hold 407 HTTP 407: [redacted]\n"},
+		{407, "https://endpoint.invalid/in", "outcome: hold 407 the proxy answered 407\n"},
+		{502, "https://endpoint.invalid/in", "outcome: retry 502 the proxy answered 502\n"},
+		{422, "https://endpoint.invalid/in", "outcome: retry 422 the proxy answered 422\n"},
+		{204, "https://endpoint.invalid/in", "outcome: retry 204 the proxy answered 204\n"},
+	} {
+		status.Store(tc.status)
+		got := runSelf(t, "TestProxyFromTheEnvironment", "WEIR_TEST_PROXIED="+tc.url, "HTTP_PROXY="+proxyURL, "HTTPS_PROXY="+proxyURL)
+		if !strings.Contains(got, tc.want) {
+			t.Errorf("%s, status %d: %q, want %q in it", tc.url, tc.status, got, tc.want)
 		}
 	}
 }
