@@ -11,6 +11,7 @@ type health struct {
 	wrong  map[string]Fault
 	last   error
 	bucket [len(syncBuckets) + 1]uint64
+	took   time.Duration
 }
 
 // Fault is a step that fails, or that failed last.
@@ -45,6 +46,7 @@ func (h *health) syncTime(d time.Duration) {
 		i++
 	}
 	h.bucket[i]++
+	h.took += d
 }
 
 // counts are totals since the log was opened. Guarded by Shard.mu.
@@ -84,6 +86,7 @@ type Stats struct {
 	Ignored         uint64 // files left alone
 	Failures        map[string]uint64
 	SyncTimes       []SyncBucket
+	SyncTotal       time.Duration
 
 	Faults []Fault // what is wrong now
 }
@@ -104,7 +107,7 @@ func (s *Shard) Stats() Stats {
 		AppendedRecords: s.counts.appended, SyncedRecords: s.counts.synced, RefusedRecords: s.counts.refused,
 		Groups: s.counts.groups, Syncs: s.counts.syncs, Sealed: s.counts.sealed,
 		Damaged: s.counts.damaged, Lost: s.counts.lost, Ignored: s.counts.ignored,
-		Failures: map[string]uint64{},
+		Failures: map[string]uint64{}, SyncTotal: s.health.took,
 	}
 	for step, n := range s.counts.failures {
 		st.Failures[step] = n
@@ -147,6 +150,24 @@ func (s *Shard) addBacklog(st *Stats, f *segmentFile) {
 			st.Oldest = time.Unix(0, f.first)
 		}
 	}
+}
+
+// SyncQuantile returns an upper bound of the sync times' quantile q: the bound of its bucket.
+func (st *Stats) SyncQuantile(q float64) time.Duration {
+	var total, seen uint64
+	for _, b := range st.SyncTimes {
+		total += b.Count
+	}
+	for _, b := range st.SyncTimes {
+		seen += b.Count
+		if total > 0 && float64(seen) >= q*float64(total) {
+			if b.Upto == 0 {
+				return syncBuckets[len(syncBuckets)-1]
+			}
+			return b.Upto
+		}
+	}
+	return 0
 }
 
 // UsedBytes is what counts against MaxBytes.

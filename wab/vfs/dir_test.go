@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -143,5 +144,53 @@ func TestDirStaysWithItsFolder(t *testing.T) {
 	must(t, f.Close())
 	if _, err := os.Lstat(filepath.Join(parent, "moved", "a")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDirUnderSwaps replaces a file by a link, by a FIFO, and back, all the time: what is opened is never the
+// link's target, and no open waits for a writer of the FIFO.
+func TestDirUnderSwaps(t *testing.T) {
+	dir := t.TempDir()
+	d := openDir(t, dir)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must(t, os.WriteFile(at("target"), []byte("target"), 0o600))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			err := errors.Join(
+				os.WriteFile(at("new"), []byte("file"), 0o600), os.Rename(at("new"), at("a")),
+				os.Symlink("target", at("new")), os.Rename(at("new"), at("a")),
+				os.WriteFile(at("new"), []byte("file"), 0o600), os.Rename(at("new"), at("a")),
+				syscall.Mkfifo(at("new"), 0o600), os.Rename(at("new"), at("a")),
+			)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	opened := 0
+	for range 20_000 {
+		f, err := d.OpenRead("a")
+		if err != nil {
+			continue
+		}
+		opened++
+		p := make([]byte, 6)
+		if n, _ := f.ReadAt(p, 0); string(p[:n]) == "target" {
+			t.Error("a link was followed")
+		}
+		must(t, f.Close())
+	}
+	close(stop)
+	wg.Wait()
+	if opened == 0 {
+		t.Log("nothing could be opened: this run has shown nothing")
 	}
 }

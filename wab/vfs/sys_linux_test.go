@@ -1,6 +1,8 @@
 package vfs
 
 import (
+	"errors"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,5 +38,26 @@ func TestPreallocateReservesBlocks(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The kernel refuses to sync a pipe and a folder of /proc: so it was asked.
+func TestSyncsReachTheKernel(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	if err := onFD(w, syncData); err != unix.EINVAL {
+		t.Errorf("syncdata of a pipe: got %v, want %v", err, unix.EINVAL)
+	}
+	d, err := OpenDir("/proc")
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.Close()
+	if err := d.SyncDir("."); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("syncdir of /proc: got %v, want %v", err, unix.EINVAL)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -153,6 +155,11 @@ func TestImages(t *testing.T) {
 			must(t, f.Truncate(vfstest.SectorBytes))
 			must(t, f.SyncData())
 		}, []string{"a=."}},
+		{"cut and grown without a sync", func(t *testing.T, d *vfstest.Disk) {
+			f := synced(t, d, "a", sectors("A"))
+			must(t, f.Truncate(0))
+			must(t, f.Truncate(vfstest.SectorBytes))
+		}, []string{"a=", "a=.", "a=A"}},
 		{"a rename", func(t *testing.T, d *vfstest.Disk) {
 			synced(t, d, "a", sectors("A"))
 			must(t, d.Rename("a", "b"))
@@ -209,6 +216,22 @@ func TestImages(t *testing.T) {
 	}
 }
 
+func TestSectorsAreWhole(t *testing.T) {
+	d := vfstest.NewDisk()
+	f := synced(t, d, "a", sectors("AAAA"))
+	const off, n = 200, 1500
+	write(t, f, strings.Repeat("x", n), off)
+	for seed := range uint64(seeds) {
+		got := content(t, d.Image(vfstest.Choice{Seed: seed}), "a")
+		for at := 0; at < len(got); at += vfstest.SectorBytes {
+			written := got[max(at, off):min(at+vfstest.SectorBytes, off+n)]
+			if strings.Trim(written, "A") != "" && strings.Trim(written, "x") != "" {
+				t.Fatalf("seed %d: the sector at %d is torn within", seed, at)
+			}
+		}
+	}
+}
+
 func TestGarbageStaysWithinTheWrite(t *testing.T) {
 	d := vfstest.NewDisk()
 	f := synced(t, d, "a", sectors("AAA"))
@@ -230,6 +253,52 @@ func TestGarbageStaysWithinTheWrite(t *testing.T) {
 	if garbage == 0 {
 		t.Error("no image has garbage")
 	}
+}
+
+func TestBothNames(t *testing.T) {
+	d := vfstest.NewDisk()
+	synced(t, d, "a", sectors("A"))
+	must(t, d.Rename("a", "b"))
+	var got []string
+	for seed := range uint64(seeds) {
+		image := describe(t, d.Image(vfstest.Choice{Seed: seed, BothNames: true}))
+		if !slices.Contains(got, image) {
+			got = append(got, image)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"a=A", "a=A b=A", "b=A"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestImagesWhileWriting takes images beside writers: what a sync has covered is in each of them.
+func TestImagesWhileWriting(t *testing.T) {
+	d := vfstest.NewDisk()
+	var wg sync.WaitGroup
+	var count [3]atomic.Int64 // sectors that are durable
+	for w := range count {
+		f := synced(t, d, fmt.Sprint(w), "")
+		wg.Go(func() {
+			for i := range int64(50) {
+				_, err := f.WriteAt([]byte(sectors("x")), i*vfstest.SectorBytes)
+				if err := errors.Join(err, f.SyncData()); err != nil {
+					t.Error(err)
+				}
+				count[w].Store(i + 1)
+			}
+		})
+	}
+	for seed := range uint64(50) {
+		for w := range count {
+			atLeast := int(count[w].Load()) * vfstest.SectorBytes
+			got := content(t, d.Image(vfstest.Choice{Seed: seed}), fmt.Sprint(w))
+			if len(got) < atLeast || strings.Trim(got[:atLeast], "x") != "" {
+				t.Fatalf("seed %d, file %d: synced bytes are missing", seed, w)
+			}
+		}
+	}
+	wg.Wait()
 }
 
 func TestImageIsReproducible(t *testing.T) {
@@ -292,6 +361,28 @@ func TestCopiesAreIndependent(t *testing.T) {
 	}
 	if got, want := images(t, d, false), []string{"a=xo...", "a=xo... b="}; !slices.Equal(got, want) {
 		t.Errorf("images of the original: got %q, want %q", got, want)
+	}
+}
+
+func TestClonesKeepTheirOwnPendingWrites(t *testing.T) {
+	d := vfstest.NewDisk()
+	f := synced(t, d, "a", sectors("ABCD"))
+	for i := range int64(3) { // leaves room for one more in the list of pending writes
+		write(t, f, "x", i*vfstest.SectorBytes)
+	}
+	c := d.Clone()
+	g, err := c.Open("a")
+	must(t, err)
+	write(t, f, "o", 3*vfstest.SectorBytes)
+	write(t, g, "c", 3*vfstest.SectorBytes)
+	must(t, f.SyncData())
+	must(t, g.SyncData())
+	none := vfstest.Choice{Keep: vfstest.KeepNone}
+	if got := describe(t, d.Image(none)); got != "a=xxxo" {
+		t.Errorf("the original: got %s, want a=xxxo", got)
+	}
+	if got := describe(t, c.Image(none)); got != "a=xxxc" {
+		t.Errorf("the clone: got %s, want a=xxxc", got)
 	}
 }
 
@@ -378,6 +469,11 @@ func TestFreeSpace(t *testing.T) {
 	}
 	if free, _, err := d.Clone().Space(); free != 10 || err != nil {
 		t.Errorf("space of a clone: got %d, %v, want 10", free, err)
+	}
+	must(t, errors.Join(g.SyncData(), d.SyncDir(".")))
+	image := d.Image(vfstest.Choice{Keep: vfstest.KeepNone})
+	if free, _, err := image.Space(); free != 10 || err != nil {
+		t.Errorf("space of an image: got %d, %v, want 10", free, err)
 	}
 	d.SetFree(vfstest.DiskBytes)
 	write(t, g, strings.Repeat("x", 1000), 0)

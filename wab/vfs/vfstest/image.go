@@ -25,6 +25,9 @@ type Choice struct {
 	// Garbage lets KeepSome leave random bytes where a piece of an unsynced write went:
 	// exactly there, and never beside it.
 	Garbage bool
+	// BothNames lets KeepSome leave the old name beside the new one after an unsynced rename within a
+	// folder, as a file system may where vfs.Dir has to link and then remove.
+	BothNames bool
 }
 
 // Image returns what may be found after a power cut at this moment; d goes on unchanged.
@@ -118,8 +121,14 @@ func (im *imager) node(n *node) *node {
 		names = maps.Clone(names)
 		r := im.rand(n)
 		for i := range n.moves {
-			if im.choice.Keep == KeepAll || r.Float64() < im.odds.names {
-				n.moves[i].apply(names)
+			m := n.moves[i]
+			if im.choice.Keep == KeepAll {
+				m.apply(names)
+			} else if r.Float64() < im.odds.names {
+				if im.choice.BothNames && r.IntN(2) == 0 {
+					m.from = ""
+				}
+				m.apply(names)
 			}
 		}
 	}

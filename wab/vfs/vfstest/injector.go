@@ -23,8 +23,10 @@ type Fault struct {
 	// Gate holds the operation, before it takes effect. A held SyncData or SyncDir covers only
 	// what was there when it began.
 	Gate *Gate
-	// Err is what the operation fails with, without effect but for Short and Drop.
+	// Err is what the operation fails with, without effect but for Late, Short and Drop.
 	Err error
+	// Late lets the operation take effect before it fails with Err.
+	Late bool
 	// Short is how many bytes of a WriteAt are written before Err.
 	Short int
 	// Drop makes a SyncData that fails with Err drop the bytes it was to sync: reads go on to see them, the
@@ -89,7 +91,8 @@ var _ vfs.FS = (*Injector)(nil)
 func NewInjector(inner vfs.FS) *Injector { return &Injector{inner: inner} }
 
 // Add arms faults. Where several fire at one operation the first one counts. It panics
-// where Drop is asked for and the file system below is no Disk, or where a pattern is malformed.
+// on a fault that cannot happen: Drop where the file system below is no Disk, Late, Short or Drop
+// without Err, or a malformed pattern.
 func (in *Injector) Add(faults ...Fault) {
 	_, disk := in.inner.(*Disk)
 	in.mu.Lock()
@@ -98,8 +101,11 @@ func (in *Injector) Add(faults ...Fault) {
 		if _, err := path.Match(f.Name, ""); err != nil {
 			panic("vfstest: " + f.Name + ": " + err.Error())
 		}
-		if f.Drop && (!disk || f.Err == nil) {
-			panic("vfstest: Fault.Drop needs a Disk and an Err")
+		if f.Drop && !disk {
+			panic("vfstest: Fault.Drop needs a Disk")
+		}
+		if f.Err == nil && (f.Late || f.Drop || f.Short > 0) {
+			panic("vfstest: Late, Short and Drop need an Err")
 		}
 		f.At = max(f.At, 1)
 		in.faults = append(in.faults, &armed{Fault: f})
@@ -182,9 +188,6 @@ func (in *Injector) begin(op *Op) (fault Fault, entry int, err error) {
 			in.fired = append(in.fired, Firing{Fault: fault, Op: *op})
 		}
 	}
-	if fault.Crash && fault.Gate == nil {
-		in.crashed.Store(true) // nothing begins after this operation
-	}
 	return fault, entry, nil
 }
 
@@ -218,6 +221,11 @@ func (in *Injector) run(op Op, fault Fault, a action) error {
 		return in.crash(op, a)
 	case fault.Err == nil:
 		return a.full()
+	}
+	if fault.Late {
+		if err := a.full(); err != nil {
+			return err
+		}
 	}
 	if a.short != nil && fault.Short > 0 {
 		a.short(fault.Short)

@@ -3,6 +3,7 @@ package vfstest_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"syscall"
@@ -98,6 +99,57 @@ func TestShortWrite(t *testing.T) {
 	}
 }
 
+func TestLateError(t *testing.T) {
+	d := vfstest.NewDisk()
+	in := vfstest.NewInjector(d)
+	synced(t, in, "a", "A")
+	in.Add(vfstest.Fault{Kinds: vfstest.Rename | vfstest.Create, Sticky: true, Err: syscall.EIO, Late: true})
+	if err := in.Rename("a", "b"); !errors.Is(err, syscall.EIO) {
+		t.Errorf("rename: got %v, want %v", err, syscall.EIO)
+	}
+	if f, err := in.Create("c"); f != nil || !errors.Is(err, syscall.EIO) {
+		t.Errorf("create: got %v, %v, want %v", f, err, syscall.EIO)
+	}
+	if got, want := d.Names(), []string{"b", "c"}; !slices.Equal(got, want) {
+		t.Errorf("names: got %q, want %q", got, want)
+	}
+}
+
+func TestCloseReleasesWhateverHappens(t *testing.T) {
+	for _, fault := range []vfstest.Fault{{Kinds: vfstest.Close, Err: syscall.EIO}, {Kinds: vfstest.Close, Crash: true}} {
+		want := fault.Err
+		if fault.Crash {
+			want = vfstest.ErrCrashed
+		}
+		in := vfstest.NewInjector(vfstest.NewDisk())
+		f := create(t, in, "a", "A")
+		in.Add(fault)
+		if err := f.Close(); !errors.Is(err, want) {
+			t.Errorf("close: got %v, want %v", err, want)
+		}
+		in.Clear()
+		if err := f.Close(); !errors.Is(err, fs.ErrClosed) && !errors.Is(err, vfstest.ErrCrashed) {
+			t.Errorf("close again: got %v, want %v", err, fs.ErrClosed)
+		}
+	}
+}
+
+func TestImpossibleFaultsPanic(t *testing.T) {
+	for name, fault := range map[string]vfstest.Fault{
+		"drop without error": {Drop: true}, "short without error": {Short: 1}, "late without error": {Late: true},
+		"pattern": {Name: "["},
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Error("no panic")
+				}
+			}()
+			vfstest.NewInjector(vfstest.NewDisk()).Add(fault)
+		})
+	}
+}
+
 // sequence is a small protocol: a file is complete once its final name is durable.
 func sequence(fsys vfs.FS) error {
 	f, err := fsys.Create("new")
@@ -186,6 +238,9 @@ func TestCrashInTheMiddle(t *testing.T) {
 			}
 			if err := in.Mkdir("later"); !errors.Is(err, vfstest.ErrCrashed) {
 				t.Errorf("after the crash: got %v, want %v", err, vfstest.ErrCrashed)
+			}
+			if err := d.Mkdir("beside"); !errors.Is(err, vfstest.ErrCrashed) {
+				t.Errorf("on the disk itself: got %v, want %v", err, vfstest.ErrCrashed)
 			}
 			if got := images(t, d, false); !slices.Equal(got, test.want) {
 				t.Errorf("images: got %q, want %q", got, test.want)

@@ -1,0 +1,158 @@
+package httpsink
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	// maxAnswerHeaderBytes bounds the header of an answer.
+	maxAnswerHeaderBytes = 64 << 10
+	// pingAfter is how long an HTTP/2 connection may say nothing before it is
+	// asked whether it lives, and pingTimeout how long the answer may take.
+	pingAfter   = 15 * time.Second
+	pingTimeout = 15 * time.Second
+	// ioBufferBytes is what each connection reads and writes at once.
+	writeBufferBytes = 32 << 10
+)
+
+var errClosed = errors.New("httpsink: the sink is closed")
+
+// generation is a set of connections of about one age that share their TLS files.
+// When it is too old or the files change, the next one takes its place: it ends
+// when its last user leaves.
+type generation struct {
+	transport *http.Transport
+	born      time.Time
+	tls       files
+	users     int  // guarded by Sink.mu
+	retired   bool // guarded by Sink.mu
+}
+
+func (s *Sink) newGeneration(c *credentials, now time.Time) *generation {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(!s.set.DisableHTTP2)
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            s.conns.dial,
+		TLSHandshakeTimeout:    s.set.TLSTimeout,
+		IdleConnTimeout:        s.set.IdleTimeout,
+		MaxIdleConnsPerHost:    s.set.Concurrency,
+		MaxResponseHeaderBytes: maxAnswerHeaderBytes,
+		WriteBufferSize:        writeBufferBytes,
+		DisableCompression:     true, // an answer is read as it comes: nothing can unfold in memory
+		Protocols:              &protocols,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout},
+	}
+	if c.tls != nil {
+		t.TLSClientConfig = c.tls.Clone()
+	}
+	return &generation{transport: t, born: now, tls: c.files}
+}
+
+// enter returns the generation and the credentials that a Deliver uses, and what
+// was wrong with the files, in which case the credentials are the last good ones.
+func (s *Sink) enter(now time.Time) (*generation, *credentials, error) {
+	fresh, err := s.set.readFiles()
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && !fresh.equal(&s.creds.files) {
+		var next *credentials
+		if next, err = s.set.credentials(fresh); err == nil {
+			s.creds = next
+		}
+	}
+	g := s.current
+	if g == nil || now.Sub(g.born) >= s.set.MaxConnectionAge || !g.tls.sameTLS(&s.creds.files) {
+		if g != nil {
+			g.retired = true
+			g.closeIfUnused()
+		}
+		g = s.newGeneration(s.creds, now)
+		s.current = g
+	}
+	g.users++
+	return g, s.creds, err
+}
+
+func (s *Sink) leave(g *generation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g.users--
+	g.closeIfUnused()
+}
+
+// closeIfUnused must be called with Sink.mu held.
+func (g *generation) closeIfUnused() {
+	if g.retired && g.users == 0 {
+		g.transport.CloseIdleConnections()
+	}
+}
+
+// conns makes and knows every connection of a sink, so that Close can end them.
+type conns struct {
+	dialer net.Dialer
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	open   map[*conn]struct{} // guarded by mu
+	closed bool               // guarded by mu
+}
+
+func newConns(connectTimeout time.Duration) *conns {
+	c := &conns{dialer: net.Dialer{Timeout: connectTimeout}, open: map[*conn]struct{}{}}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	plain, err := c.dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	one := &conn{Conn: plain, owner: c}
+	c.mu.Lock()
+	closed := c.closed
+	if !closed {
+		c.open[one] = struct{}{}
+	}
+	c.mu.Unlock()
+	if closed {
+		return nil, errors.Join(errClosed, plain.Close())
+	}
+	return one, nil
+}
+
+func (c *conns) close() {
+	c.cancel()
+	c.mu.Lock()
+	c.closed = true
+	open := c.open
+	c.open = nil
+	c.mu.Unlock()
+	for one := range open {
+		_ = one.Conn.Close() // the connection is given up: what it says no longer matters
+	}
+}
+
+type conn struct {
+	net.Conn
+	owner *conns
+}
+
+func (c *conn) Close() error {
+	c.owner.mu.Lock()
+	delete(c.owner.open, c)
+	c.owner.mu.Unlock()
+	return c.Conn.Close()
+}
