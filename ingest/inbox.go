@@ -27,6 +27,7 @@ type inbox struct {
 	trusted int
 	class   int // of the slab to take next
 	skip    skip
+	swept   int // bytes read during a shutdown
 
 	armed    bool // a read deadline is set, for the frame that has begun
 	consumed bool // that frame is over
@@ -95,6 +96,26 @@ func (in *inbox) fill() error {
 		in.class = 1
 	}
 	return nil
+}
+
+// sweepBytes is how much of what a peer had sent before a shutdown is still read.
+const sweepBytes = 4 << 20
+
+// sweep reads, during a shutdown, what is in the socket already, without waiting,
+// so that frames which the peer had sent get their answers. It reports whether
+// there was anything. A peer that never stops sending is bounded by sweepBytes.
+func (in *inbox) sweep() bool {
+	if in.swept >= sweepBytes {
+		return false
+	}
+	in.n, in.err = 0, nil
+	err := in.c.raw.Control(func(fd uintptr) { in.readReady(fd) })
+	if err != nil || in.err != nil || in.n <= 0 {
+		return false
+	}
+	in.w += in.n
+	in.swept += in.n
+	return true
 }
 
 // compact moves the unread bytes to the front.
