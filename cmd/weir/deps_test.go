@@ -22,7 +22,7 @@ var edges = map[string][]string{
 	"wab":             {"wab/record", "wab/vfs", "wab/segment"},
 	"wab/wabtest":     {"wab", "wab/record", "wab/vfs", "wab/vfs/vfstest", "wab/segment"},
 
-	"ingest/frame": {"wab/record"},
+	"ingest/frame": {"wab/record", "github.com/klauspost/crc32"},
 	"ingest":       {"ingest/frame", "wab/record", "wab", "golang.org/x/sys/unix"},
 
 	"sinks":          {"wab/record"},
@@ -56,9 +56,19 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",
-		"wab", "wab/record", "wab/vfs", "drain/deadletter", "github.com/spf13/cobra", "github.com/schollz/progressbar/v3", "golang.org/x/term",
+		"ingest/frame", "wab", "wab/record", "wab/vfs", "drain/deadletter", "github.com/spf13/cobra", "github.com/schollz/progressbar/v3", "golang.org/x/term",
 	},
-	"cmd/weir/internal/demo": {},
+	"cmd/weir/internal/demo": {"clients/go"},
+
+	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},
+	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go"},
+	"cmd/weir-bench/internal/baseline": {"cmd/weir-bench/internal/load", "golang.org/x/sys/unix"},
+	"cmd/weir-bench/internal/proc":     {},
+	"cmd/weir-bench/internal/report":   {"cmd/weir-bench/internal/load"},
+	"cmd/weir-bench/internal/cli": {
+		"cmd/weir-bench/internal/baseline", "cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "cmd/weir-bench/internal/report",
+		"ingest/frame", "wab/record", "github.com/spf13/cobra",
+	},
 }
 
 type listed struct {

@@ -280,7 +280,8 @@ func fromEnv(f *faults, key, name string) string {
 func ownHeader(name string) bool {
 	switch name {
 	case "Content-Length", "Transfer-Encoding", "Content-Encoding", "Connection", "Trailer", "Te", "Upgrade", "Expect",
-		"Keep-Alive", "Proxy-Connection", "Idempotency-Key", "Weir-Segment", "Weir-Index", "Weir-Record-Count", "Content-Type":
+		"Keep-Alive", "Proxy-Connection", "Idempotency-Key", "Weir-Segment", "Weir-Index", "Weir-Record-Count", "Content-Type",
+		"Accept-Encoding":
 		return true
 	}
 	return false
