@@ -152,11 +152,14 @@ func (in *inbox) fit() {
 	if in.slab == nil {
 		return
 	}
-	want := in.class
-	if in.slab.class > 1 {
-		want = slabClass(max(in.need, in.trusted, in.w+1, readAheadSlabBytes))
+	want := in.slab.class
+	if want == 0 {
+		want = in.class
+	} else if want > 1 {
+		// Never a larger one: only grow does that, by what has arrived.
+		want = min(want, slabClass(max(in.need, in.trusted, in.w+1, readAheadSlabBytes)))
 	}
-	if want == in.slab.class || in.slab.class == 1 {
+	if want == in.slab.class {
 		return
 	}
 	other := in.c.srv.mem.slab(want)
