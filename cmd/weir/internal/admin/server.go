@@ -52,7 +52,7 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	if s.unix, err = listenLocal(o.Socket); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -108,10 +108,11 @@ func (s *Server) Serve() error {
 
 // Shutdown stops the server and waits for answers under way until ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
-	return errors.Join(s.local.Shutdown(ctx), s.public.Shutdown(ctx), s.close())
+	return errors.Join(s.local.Shutdown(ctx), s.public.Shutdown(ctx), s.Close())
 }
 
-func (s *Server) close() error {
+// Close stops listening, without waiting for answers under way.
+func (s *Server) Close() error {
 	var errs []error
 	for _, l := range []net.Listener{s.tcp, s.unix} {
 		if l == nil {

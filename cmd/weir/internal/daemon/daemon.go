@@ -102,13 +102,6 @@ func (d *Daemon) open() error {
 	if d.drain, err = drain.New(d.wab.Shards(), d.sink, d.dead, d.drainOptions()); err != nil {
 		return err
 	}
-	var appenders []ingest.Appender
-	for _, s := range d.wab.Writable() {
-		appenders = append(appenders, s)
-	}
-	if d.ingest, err = ingest.New(d.ingestConfig(), appenders); err != nil {
-		return err
-	}
 	d.admin, err = admin.New(admin.Options{
 		Listen:  d.cfg.Admin.Listen,
 		Socket:  d.cfg.Admin.Socket,
@@ -118,6 +111,15 @@ func (d *Daemon) open() error {
 		Resume:  d.drain.Resume,
 		Log:     d.log,
 	})
+	if err != nil {
+		return err
+	}
+	// The producers' socket comes last: who finds it finds all of weir.
+	var appenders []ingest.Appender
+	for _, s := range d.wab.Writable() {
+		appenders = append(appenders, s)
+	}
+	d.ingest, err = ingest.New(d.ingestConfig(), appenders)
 	return err
 }
 
@@ -185,6 +187,9 @@ func (d *Daemon) stop(limit context.Context, stopDrain func(), drained <-chan er
 // release closes what is open; after Run it is all that is left to do.
 func (d *Daemon) release() error {
 	var errs []error
+	if d.admin != nil {
+		errs = append(errs, d.admin.Close())
+	}
 	if d.ingest != nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
