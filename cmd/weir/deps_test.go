@@ -61,7 +61,7 @@ var edges = map[string][]string{
 	"cmd/weir/internal/demo": {"clients/go"},
 
 	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},
-	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go"},
+	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
 	"cmd/weir-bench/internal/baseline": {"cmd/weir-bench/internal/load", "golang.org/x/sys/unix"},
 	"cmd/weir-bench/internal/proc":     {},
 	"cmd/weir-bench/internal/report":   {"cmd/weir-bench/internal/load"},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-agent/weir/ingest/frame"
 	"github.com/weir-agent/weir/wab/record"
@@ -163,9 +164,7 @@ func (c *conn) writeAll(ctx context.Context) error {
 	for sent := int64(0); ctx.Err() == nil && !c.enough(sent); {
 		buf = buf[:0]
 		if interval > 0 {
-			if wait := time.Until(next); wait > 0 {
-				time.Sleep(wait)
-			}
+			sleepUntil(next)
 		}
 		for n := 0; n < most && !c.enough(sent); n++ {
 			at := time.Now()
@@ -190,6 +189,21 @@ func (c *conn) writeAll(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// sleepUntil sleeps in the kernel: the timers of Go's runtime wake up to a millisecond late, which would count
+// as latency of the daemon.
+func sleepUntil(at time.Time) {
+	for {
+		wait := time.Until(at)
+		if wait <= 0 {
+			return
+		}
+		ts := unix.NsecToTimespec(int64(wait))
+		if err := unix.Nanosleep(&ts, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			time.Sleep(wait)
+		}
+	}
 }
 
 // enough reports whether so many frames are all that were asked for.
