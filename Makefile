@@ -16,7 +16,9 @@ build: ## build the binaries into bin/
 
 test: ## run all tests that the installed toolchains allow
 	$(GO) test -race -shuffle=on ./...
-	@conformance/check.sh
+	@if command -v python3 >/dev/null; then python3 conformance/generate.py --check; \
+		elif [ "$$CI" = true ]; then echo "missing: python3" >&2; exit 1; \
+		else echo "left out, for want of python3: that the conformance vectors are what their generator writes"; fi
 
 lint: ## formatting, vet, staticcheck and the import table
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs $(GO) run $(GOFUMPT) -l); \

@@ -263,3 +263,9 @@ func after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
+
+// sinkFunc is a sink that is a function.
+type sinkFunc func(ctx context.Context, b sinks.Batch) []sinks.Outcome
+
+func (f sinkFunc) Deliver(ctx context.Context, b sinks.Batch) []sinks.Outcome { return f(ctx, b) }
+func (f sinkFunc) Close() error                                               { return nil }

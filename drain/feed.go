@@ -68,7 +68,8 @@ type shardFeed struct {
 	opts   *Options
 	reader *wab.Reader
 	marks  []wab.Position
-	end    wab.Position // of the last batch
+	part   []record.Record // of the first of these batches
+	end    wab.Position    // of the last batch
 
 	over *record.Record // read, but too large for the batch before it
 }
@@ -98,17 +99,13 @@ func (f *shardFeed) next(ctx context.Context) (batch, error) {
 func (f *shardFeed) cut(ctx context.Context) (batch, error) {
 	b := batch{shard: f.number, end: f.reader.Position()}
 	if len(f.marks) > 0 {
-		mark := f.marks[0]
-		records, err := f.reader.Next(nil, maxBatchRecords, maxBatchBytes, mark)
-		if err != nil && len(records) == 0 {
-			return b, err
+		var err error
+		if f.part, err = f.reader.Next(f.part, maxBatchRecords, maxBatchBytes, f.marks[0]); err != nil {
+			return b, err // what was read stays, so that the batch is whole when the rest comes
 		}
-		if err == nil {
-			f.marks = f.marks[1:]
-		}
-		b.records, b.end = records, f.reader.Position()
-		f.end = b.end
-		return b, nil
+		b.records, b.end = f.part, f.reader.Position()
+		f.part, f.marks = nil, f.marks[1:]
+		return f.done(b), nil
 	}
 	size := 0
 	if f.over != nil {

@@ -27,20 +27,27 @@ type gate struct {
 	cutAt     time.Time // attempts begun before it say nothing new
 	peak      float64   // the rate that was too much; 0: ramping after an outage
 	share     float64   // what the last cut left of it
+	curve     float64   // in how many successes the rate comes back to it
 	steps     int       // successes since cutAt
 	delivered float64   // records since since
+	counted   int       // successes since since
 	since     time.Time
-	waited    int // consecutive attempts that the rate did not delay
+	before    float64 // goodput until since, records a second; 0: not known
+	waited    int     // consecutive attempts that the rate did not delay
 }
 
 const (
 	// steadySteps is how many successes it takes to come back to the rate that was too much.
 	steadySteps = 64
+	// searchSteps is the same where that rate is not well known.
+	searchSteps = 16
 	// openSteps is after how many successes without an overload the rate opens.
 	openSteps = 4 * steadySteps
 	// firstCut and laterCut are what a cut leaves of the rate.
 	firstCut = 0.5
 	laterCut = 0.9
+	// usedShare is which part of the rate has to be used for it to be what was too much.
+	usedShare = 0.8
 	// rampStep is the growth of the rate with each success after an outage.
 	rampStep = 1.1
 	// rampBatches is how many batches a second the ramp starts with.
@@ -51,8 +58,9 @@ const (
 	unpacedSteps = 16
 	// outageFailures is how many failures in a row make an outage, after which delivery ramps up.
 	outageFailures = 3
-	// goodputWindow bounds what is measured before the first cut.
+	// goodputWindow is how long goodput is measured at least, and goodputSteps over how many successes.
 	goodputWindow = time.Second
+	goodputSteps  = 8
 )
 
 func newGate(o *Options, now time.Time) gate {
@@ -97,12 +105,17 @@ func (g *gate) success(now time.Time, n int) (recovered bool) {
 	if g.failures >= outageFailures {
 		g.ramp(now)
 	}
-	g.failures, g.held = 0, false
+	if g.held { // others got through meanwhile
+		g.held, g.notBefore = false, time.Time{}
+	}
+	g.failures = 0
 	g.window = min(float64(g.max), g.window+1/g.window)
-	if g.rate == 0 && now.Sub(g.since) >= goodputWindow {
-		g.since, g.delivered = now, 0
+	if span := now.Sub(g.since); span >= goodputWindow && (g.rate == 0 || g.counted >= goodputSteps) {
+		g.before = g.delivered / span.Seconds()
+		g.since, g.delivered, g.counted = now, 0, 0
 	}
 	g.delivered += float64(n)
+	g.counted++
 	g.steps++
 	switch {
 	case g.rate == 0:
@@ -111,20 +124,29 @@ func (g *gate) success(now time.Time, n int) (recovered bool) {
 	case g.steps >= openSteps:
 		g.open()
 	default:
-		x := float64(g.steps)/steadySteps - 1
+		x := float64(g.steps)/g.curve - 1
 		g.rate = max(g.rate, g.peak*(1+x*x*x*(1-g.share)))
 	}
 	return recovered
 }
 
-// ramp begins the growth after an outage.
+// ramp begins the growth after an outage, or where nothing is known of the endpoint.
 func (g *gate) ramp(now time.Time) {
 	if start := rampBatches * g.batch; g.rate == 0 || g.rate > start {
 		g.rate = start
 	}
 	g.peak, g.waited = 0, 0
-	g.since, g.delivered = now, 0
+	g.since, g.delivered, g.counted, g.before, g.steps = now, 0, 0, 0, 0
 	g.pace(now, g.batch)
+}
+
+// goodput is what was delivered of late, in records a second.
+func (g *gate) goodput(now time.Time) float64 {
+	span := now.Sub(g.since)
+	if g.before > 0 && g.counted < goodputSteps {
+		return g.before
+	}
+	return g.delivered / max(span, time.Millisecond).Seconds()
 }
 
 // pace lets the next attempt start once n records more have had their time, counted from the time of from.
@@ -154,20 +176,26 @@ func (g *gate) overload(now, begun time.Time, n, some int) {
 	if !g.failure(now, begun) || g.failures >= outageFailures {
 		return // an endpoint that takes nothing is away: it is not to be measured
 	}
-	measured := g.delivered / max(now.Sub(g.since), goodputWindow).Seconds()
-	g.share = laterCut
+	measured := g.goodput(now)
+	g.share, g.curve = laterCut, steadySteps
 	switch {
+	case g.rate == 0 && measured == 0:
+		g.ramp(now)
+		return
 	case g.rate == 0:
 		g.peak = max(measured, float64(n))
-		g.share = firstCut
+		g.share, g.curve = firstCut, searchSteps
 	case g.steps == 0: // too much although nothing grew
 		g.peak = g.rate
-		g.share = firstCut
+		g.share, g.curve = firstCut, searchSteps
 	default:
-		g.peak = min(g.rate, max(measured, g.rate*firstCut))
+		g.peak = g.rate
+		if measured < g.rate*usedShare { // there was not as much to send, or it went slower
+			g.peak = max(measured, g.rate*firstCut)
+		}
 	}
 	g.rate = max(g.peak*g.share, g.batch/slowestSeconds)
-	g.since, g.delivered, g.steps, g.waited = now, 0, 0, 0
+	g.since, g.delivered, g.counted, g.before, g.steps, g.waited = now, 0, 0, 0, 0, 0
 	g.pace(now, float64(n))
 }
 

@@ -6,17 +6,19 @@ import (
 	"io/fs"
 )
 
-// cleanedAtOnce bounds how many files one change cleans.
-const cleanedAtOnce = 4
+// movedAtOnce bounds how many files one change copies.
+const movedAtOnce = 4
 
 // clean gets space back from the oldest files. Called with the turn.
 func (s *Store) clean() error {
-	for range cleanedAtOnce {
+	moved := 0
+	for {
 		f := s.oldest()
-		if f == nil {
+		if f == nil || f.live > 0 && moved == movedAtOnce {
 			return nil
 		}
 		if f.live > 0 {
+			moved++
 			if err := s.moveOut(f); err != nil {
 				return err
 			}
@@ -25,7 +27,6 @@ func (s *Store) clean() error {
 			return err
 		}
 	}
-	return nil
 }
 
 // oldest returns the oldest file, if it is to be cleaned: where nothing in it counts, or the files together hold too much that does not.
@@ -41,7 +42,7 @@ func (s *Store) oldest() *file {
 		bytes += f.bytes
 	}
 	f := s.files[0]
-	if f.live == 0 || size-bytes > bytes/slackShare+slackBytes {
+	if f.live == 0 || size-bytes > bytes/slackShare+slackFiles*s.fileBytes {
 		return f
 	}
 	return nil
@@ -69,7 +70,7 @@ func (s *Store) moveOut(f *file) error {
 		}
 		letters = append(letters, &l)
 		bytes += letterBytes(&l)
-		return bytes < fileBytes || flush()
+		return bytes < s.fileBytes || flush()
 	})
 	if failed == nil {
 		flush()

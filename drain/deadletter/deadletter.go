@@ -82,11 +82,11 @@ const (
 	defaultMaxBytes = 1 << 30
 	// minLetterBytes is what a letter counts at least, so that small ones are not free in the index.
 	minLetterBytes = 1 << 10
-	// fileBytes is the size from which a new file is begun.
-	fileBytes = 4 << 20
-	// slackBytes and slackShare are how much space, in bytes and as a part of what is kept, letters that went may take before
+	// defaultFileBytes is the size from which a new file is begun.
+	defaultFileBytes = 4 << 20
+	// slackFiles and slackShare are how much space, in files and as a part of what is kept, letters that went may take before
 	// their files are cleaned.
-	slackBytes = 2 * fileBytes
+	slackFiles = 2
 	slackShare = 4
 
 	lockName = "LOCK"
@@ -94,9 +94,10 @@ const (
 
 // Store is an open store. Its methods are safe for use by several goroutines.
 type Store struct {
-	fs   vfs.FS
-	opts Options
-	lock io.Closer // nil where it is read only
+	fs        vfs.FS
+	opts      Options
+	fileBytes int64
+	lock      io.Closer // nil where it is read only
 
 	turn chan struct{} // capacity 1: whoever has put something in may write
 
@@ -149,7 +150,7 @@ func Open(fsys vfs.FS, opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	s := &Store{fs: fsys, opts: opts, turn: make(chan struct{}, 1), changed: make(chan struct{})}
+	s := &Store{fs: fsys, opts: opts, fileBytes: defaultFileBytes, turn: make(chan struct{}, 1), changed: make(chan struct{})}
 	if !opts.ReadOnly {
 		var err error
 		if s.lock, err = fsys.Lock(lockName); err != nil {

@@ -75,6 +75,9 @@ const windowBytes = 256 << 10
 
 // openWalker reads the header of a file of size bytes. empty, with an error: the file is too short to hold a letter.
 func openWalker(name string, handle vfs.File, size int64) (w *walker, empty bool, err error) {
+	if size <= segment.HeaderBytes {
+		return nil, true, &CorruptError{File: name, Reason: "it ends in its header"}
+	}
 	head := make([]byte, segment.HeaderBytes+segment.GroupHeaderBytes)
 	n, err := handle.ReadAt(head[:min(int64(len(head)), size)], 0)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -88,7 +91,7 @@ func openWalker(name string, handle vfs.File, size int64) (w *walker, empty bool
 	case err != nil:
 		nonce, ok := segment.FindNonce(head[min(n, segment.HeaderBytes):], nil, size)
 		if !ok {
-			return nil, size <= segment.HeaderBytes, &CorruptError{File: name, Reason: "neither the header nor a group verifies"}
+			return nil, false, &CorruptError{File: name, Reason: "neither the header nor a group verifies"}
 		}
 		h.Nonce = nonce
 	}

@@ -93,7 +93,7 @@ func (s *Store) Refused(ctx context.Context, letters ...Letter) error {
 func (s *Store) addAll(letters []*Letter, capped bool) error {
 	for len(letters) > 0 {
 		n, bytes := 0, int64(0)
-		for n < len(letters) && (n == 0 || bytes+letterBytes(letters[n]) <= fileBytes) {
+		for n < len(letters) && (n == 0 || bytes+letterBytes(letters[n]) <= s.fileBytes) {
 			bytes += letterBytes(letters[n])
 			n++
 		}
@@ -251,7 +251,7 @@ func (s *Store) writeMarks(what byte, ids []record.ID) (int, error) {
 
 // write appends the group that add fills and syncs it. After an error the file is not used any more. Called with the turn.
 func (s *Store) write(add func(g *segment.Group)) (*file, error) {
-	if s.out != nil && s.out.end >= fileBytes {
+	if s.out != nil && s.out.end >= s.fileBytes {
 		if err := s.retire(); err != nil {
 			return nil, fmt.Errorf("deadletter: close a file: %w", err)
 		}
@@ -275,7 +275,7 @@ func (s *Store) write(add func(g *segment.Group)) (*file, error) {
 	}
 	o.end = start + int64(len(b))
 	o.next += uint64(o.group.Count())
-	if o.group.BufferBytes() > 2*fileBytes {
+	if o.group.BufferBytes() > int(2*s.fileBytes) {
 		o.group = segment.Group{} // a large letter made it large
 	}
 	s.mu.Lock()

@@ -198,7 +198,7 @@ func runSelf(t *testing.T, test string, env ...string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+test+"$")
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(os.Environ(), append(env, "GORACE=atexit_sleep_ms=0")...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)

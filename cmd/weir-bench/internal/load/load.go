@@ -27,6 +27,8 @@ type Options struct {
 	Tier        record.Durability
 	Bytes       int // of one payload
 	Duration    time.Duration
+	// Frames ends each connection after so many frames; 0: only Duration does.
+	Frames int64
 	// Rate is records a second over all connections in an open loop; 0: closed loop.
 	Rate float64
 }
@@ -93,7 +95,7 @@ func connection(ctx context.Context, o Options) (Result, error) {
 func request(o Options) []byte {
 	payload := make([]byte, o.Bytes)
 	for i := range payload {
-		payload[i] = byte(i)
+		payload[i] = byte('a' + i%26)
 	}
 	if o.Batch <= 1 {
 		return frame.Append(nil, frame.Push, o.Tier, payload)
@@ -118,7 +120,7 @@ type conn struct {
 
 func (c *conn) oneByOne(ctx context.Context) error {
 	r := bufio.NewReaderSize(c.nc, 4096)
-	for ctx.Err() == nil {
+	for sent := int64(0); ctx.Err() == nil && !c.enough(sent); sent++ {
 		began := time.Now()
 		if _, err := c.nc.Write(c.request); err != nil {
 			return fmt.Errorf("load: write: %w", err)
@@ -158,14 +160,14 @@ func (c *conn) writeAll(ctx context.Context) error {
 	if c.o.Rate > 0 {
 		interval = time.Duration(float64(c.o.Connections*max(1, c.o.Batch)) / c.o.Rate * float64(time.Second))
 	}
-	for ctx.Err() == nil {
+	for sent := int64(0); ctx.Err() == nil && !c.enough(sent); {
 		buf = buf[:0]
 		if interval > 0 {
 			if wait := time.Until(next); wait > 0 {
 				time.Sleep(wait)
 			}
 		}
-		for n := 0; n < most; n++ {
+		for n := 0; n < most && !c.enough(sent); n++ {
 			at := time.Now()
 			if interval > 0 {
 				if n > 0 && time.Until(next) > 0 {
@@ -181,6 +183,7 @@ func (c *conn) writeAll(ctx context.Context) error {
 				break
 			}
 			buf = append(buf, c.request...)
+			sent++
 		}
 		if _, err := c.nc.Write(buf); err != nil {
 			return fmt.Errorf("load: write: %w", err)
@@ -188,6 +191,9 @@ func (c *conn) writeAll(ctx context.Context) error {
 	}
 	return nil
 }
+
+// enough reports whether so many frames are all that were asked for.
+func (c *conn) enough(sent int64) bool { return c.o.Frames > 0 && sent >= c.o.Frames }
 
 func (c *conn) tryDue(at time.Time) bool {
 	select {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -66,6 +67,34 @@ func (d *Daemon) Stop() error {
 	if err := <-d.exited; err != nil {
 		return fmt.Errorf("proc: the daemon's end: %w", err)
 	}
+	return nil
+}
+
+// Post sends a request to the daemon's admin socket.
+func (d *Daemon) Post(ctx context.Context, path string) error {
+	client := http.Client{Timeout: startTimeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(d.Dir, "admin.sock"))
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://weir"+path, nil)
+	if err != nil {
+		return fmt.Errorf("proc: %w", err)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("proc: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("proc: %s: %s", path, resp.Status)
+	}
+	return errors.Join(err, resp.Body.Close())
+}
+
+// Kill ends the daemon with SIGKILL and waits.
+func (d *Daemon) Kill() error {
+	if err := d.cmd.Process.Kill(); err != nil {
+		return fmt.Errorf("proc: %w", err)
+	}
+	<-d.exited // it says that it was killed
 	return nil
 }
 

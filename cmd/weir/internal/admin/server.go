@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"os"
 	"time"
 )
@@ -146,6 +147,9 @@ func (o Options) routes(local bool) http.Handler {
 	})
 	mux.Handle("GET /metrics", o.Metrics)
 	if local {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 		mux.HandleFunc("POST /api/v1/drain/pause", func(w http.ResponseWriter, _ *http.Request) { o.Pause(); text(w, http.StatusOK, "paused\n") })
 		mux.HandleFunc("POST /api/v1/drain/resume", func(w http.ResponseWriter, _ *http.Request) { o.Resume(); text(w, http.StatusOK, "resumed\n") })
 	}
