@@ -342,15 +342,15 @@ func TestFullWindowStopsTheClock(t *testing.T) {
 	p.send(f, f[:5])
 	<-gate.Reached()
 	r.dial().wantOpen() // meanwhile the reader has come to wait for the rest
-	p.send(f[5:], f[:5])
+	p.send(f[5:8]) // still not whole, and the window is full
 	for range 2 {
 		q := r.dial()
 		q.send(f[:5])
 		q.wantEnd() // a frame timeout has passed
 	}
 	gate.Release()
-	p.want("Ack", "Ack")
-	p.send(f[5:])
+	p.want("Ack")
+	p.send(f[8:])
 	p.want("Ack")
 }
 
