@@ -120,6 +120,7 @@ func (c *conn) reserve() int64 {
 		return n
 	}
 	c.win.waitIdle()
+	c.in.restart()
 	return 0
 }
 

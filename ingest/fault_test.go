@@ -332,6 +332,28 @@ func TestHalfAFrameThenNothing(t *testing.T) {
 	idle.wantOpen() // longer idle than three frame timeouts
 }
 
+// While the window is full nothing is read, and that time is not held against the frame
+// that has begun.
+func TestFullWindowStopsTheClock(t *testing.T) {
+	r := start(t, Config{FrameTimeout: 300 * time.Millisecond, PipelineRecords: 1}, wab.Options{})
+	gate := r.holdSyncs()
+	p := r.dial()
+	f := push("frame")
+	p.send(f, f[:5])
+	<-gate.Reached()
+	r.dial().wantOpen() // meanwhile the reader has come to wait for the rest
+	p.send(f[5:8]) // still not whole, and the window is full
+	for range 2 {
+		q := r.dial()
+		q.send(f[:5])
+		q.wantEnd() // a frame timeout has passed
+	}
+	gate.Release()
+	p.want("Ack")
+	p.send(f[8:])
+	p.want("Ack")
+}
+
 func TestConnectionLimit(t *testing.T) {
 	r := start(t, Config{MaxConnections: 2}, wab.Options{})
 	a, b := r.dial(), r.dial()

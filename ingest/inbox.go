@@ -30,7 +30,7 @@ type inbox struct {
 	swept   int // bytes read during a shutdown
 
 	armed    bool // a read deadline is set, for the frame that has begun
-	consumed bool // that frame is over
+	consumed bool // that frame is over, or its deadline is void
 
 	readFn func(fd uintptr) bool
 	n      int
@@ -72,6 +72,10 @@ func (in *inbox) consume(n int) {
 	in.trusted = max(n, in.trusted-in.trusted/4)
 	in.consumed = true
 }
+
+// restart gives the frame that has begun a new deadline: the time in which nothing
+// was read of it was not its peer's.
+func (in *inbox) restart() { in.consumed = true }
 
 // fill reads at least one byte behind what is unread. At the end of the stream it
 // returns io.EOF, after the deadline of a frame os.ErrDeadlineExceeded.

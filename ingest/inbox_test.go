@@ -1,9 +1,12 @@
 package ingest
 
 import (
+	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/weir-agent/weir/ingest/frame"
 	"github.com/weir-agent/weir/wab"
@@ -134,5 +137,43 @@ func TestMemoryBudget(t *testing.T) {
 	m.release(nil)
 	if m.used.Load() != 0 {
 		t.Errorf("%d bytes are still charged", m.used.Load())
+	}
+}
+
+// The deadline of a frame is set by the first wait in its middle; later waits and
+// bytes do not move it, and its end takes it back.
+func TestOneDeadlineForAFrame(t *testing.T) {
+	c, peer := wire(t, Config{FrameTimeout: time.Hour})
+	f := push("hello")
+	give := func(b []byte) {
+		t.Helper()
+		_, err := peer.Write(b)
+		must(t, err)
+	}
+	give(f[:3])
+	must(t, c.in.fill())
+	c.gather()
+	c.in.idle() // what a wait does
+	must(t, c.in.err)
+	give(f[3:6])
+	must(t, c.in.fill()) // the deadline is an hour away
+	c.gather()
+	must(t, c.nc.SetReadDeadline(time.Unix(1, 0))) // the hour is over
+	c.in.idle()
+	must(t, c.in.err)
+	give(f[6:9])
+	if err := c.in.fill(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("fill = %v, want the deadline of the frame", err)
+	}
+	must(t, c.nc.SetReadDeadline(time.Now().Add(time.Hour)))
+	give(f[9:])
+	for len(c.lots) == 0 {
+		must(t, c.in.fill())
+		c.gather()
+	}
+	must(t, c.nc.SetReadDeadline(time.Unix(1, 0))) // left over from the frame that is done
+	give(f)
+	if err := c.in.fill(); err != nil {
+		t.Errorf("after the end of the frame: %v", err)
 	}
 }

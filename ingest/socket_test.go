@@ -348,6 +348,26 @@ func TestTwentyStartersLeaveOneOwner(t *testing.T) {
 	must(t, s.close())
 }
 
+// The lock decides, not what is at the path: a starter that finds a stale socket, or none, while
+// another one is about to listen must not go on.
+func TestTheLockDecides(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := openSocket(path)
+	must(t, err)
+	must(t, os.Remove(path))
+	if _, err := openSocket(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("without a socket at the path: %v, want ErrInUse", err)
+	}
+	stale(t, path)
+	if _, err := openSocket(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("with a stale one: %v, want ErrInUse", err)
+	}
+	must(t, s.close())
+	s, err = openSocket(path)
+	must(t, err)
+	must(t, s.close())
+}
+
 func TestASecondServerIsRefused(t *testing.T) {
 	r := start(t, Config{}, wab.Options{})
 	if _, err := New(Config{Path: r.cfg.Path}, []Appender{r.log.Writable()[0]}); !errors.Is(err, ErrInUse) {

@@ -96,7 +96,9 @@ type batch struct {
 	flat   []byte // the payloads, one behind the other
 	ends   []int  // of each payload in flat
 	report []func(Outcome)
-	slot   bool // gives a slot back
+	// parts is how many parts of the batch that Send filled have no outcome yet; they
+	// share it, under Producer.mu. The last one gives the slot back.
+	parts *int
 }
 
 func (b *batch) len() int { return len(b.ends) }
@@ -112,7 +114,7 @@ func (b *batch) payload(i int) []byte {
 
 // part returns records from to to as a batch of its own.
 func (b *batch) part(from, to int) *batch {
-	p := &batch{}
+	p := &batch{parts: b.parts}
 	for i := from; i < to; i++ {
 		p.add(b.payload(i), b.report[i])
 	}
@@ -188,7 +190,7 @@ func (p *Producer) take(payload []byte, report func(Outcome), slot *bool) (bool,
 			return false, nil
 		}
 		*slot = false
-		b := &batch{slot: true}
+		b := &batch{parts: new(1)}
 		p.current = b
 		p.open++
 		time.AfterFunc(p.opts.Linger, func() { p.lingered(b) })
@@ -261,26 +263,30 @@ func (p *Producer) Close(ctx context.Context) error {
 	return err
 }
 
-// settled gives the slot of a batch back, after its reports.
+// settled is called after the reports of a batch. With the last part of it the
+// slot is given back.
 func (p *Producer) settled(b *batch) {
-	if !b.slot {
-		return
-	}
-	<-p.slots
 	p.mu.Lock()
-	p.open--
+	*b.parts--
+	last := *b.parts == 0
+	if last {
+		p.open--
+	}
 	if p.open == 0 && p.idle != nil {
 		close(p.idle)
 		p.idle = nil
 	}
 	p.mu.Unlock()
+	if last {
+		<-p.slots // its own token is in there
+	}
 }
 
-// again puts parts of a batch that has to be sent differently in front of the
-// queue; the last one inherits its slot.
-func (p *Producer) again(b *batch, parts ...*batch) {
-	parts[len(parts)-1].slot = b.slot
+// again puts a batch that has to be sent once more, whole or in parts, in front of
+// the queue.
+func (p *Producer) again(parts ...*batch) {
 	p.mu.Lock()
+	*parts[0].parts += len(parts) - 1
 	p.queue = append(parts, p.queue...)
 	p.mu.Unlock()
 	p.signal()

@@ -65,7 +65,7 @@ func (p *Producer) run() {
 			s = nil
 		}
 		if !taken {
-			p.again(b, b) // not a byte of it was written
+			p.again(b) // not a byte of it was written
 		}
 		if failures > 0 && !p.pause(failures) {
 			return
@@ -312,12 +312,12 @@ func (s *session) settleBatch(b *batch) (broken error) {
 		case nack.Reason == frame.UnknownMessage:
 			// The daemon is too old for batches; nothing of this one was stored.
 			s.p.sendSingly()
-			s.p.again(b, b)
+			s.p.again(b)
 			return err
 		case nack.Reason == frame.PayloadTooLarge && b.len() > 1:
 			// Its caps are lower than ours; nothing was stored.
 			s.p.learn(b.len() / 2)
-			s.p.again(b, b.part(0, b.len()/2), b.part(b.len()/2, b.len()))
+			s.p.again(b.part(0, b.len()/2), b.part(b.len()/2, b.len()))
 			return err
 		case nack.Reason == frame.PayloadTooLarge:
 			s.p.learn(s.p.opts.BatchRecords) // it was the record, not the batch
