@@ -342,7 +342,7 @@ func TestFullWindowStopsTheClock(t *testing.T) {
 	p.send(f, f[:5])
 	<-gate.Reached()
 	r.dial().wantOpen() // meanwhile the reader has come to wait for the rest
-	p.send(f[5:8]) // still not whole, and the window is full
+	p.send(f[5:8])      // still not whole, and the window is full
 	for range 2 {
 		q := r.dial()
 		q.send(f[:5])

@@ -34,14 +34,14 @@ func TestRole(t *testing.T) {
 		t.Skip("runs in a child process only")
 	case "own":
 		// Take the socket, say so, and hold it until stdin ends.
-		s, err := openSocket(path)
+		s, err := Listen(path)
 		if err != nil {
 			os.Stdout.WriteString("refused: " + err.Error() + "\n")
 			return
 		}
 		os.Stdout.WriteString("owner\n")
 		new(bytes.Buffer).ReadFrom(os.Stdin)
-		s.close()
+		s.Close()
 	case "knock":
 		// Connect over and over until stdin ends; say how often it worked.
 		over := make(chan struct{})
@@ -146,7 +146,7 @@ func TestSocketIsBornPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(fd)
-	s := &socket{path: path}
+	s := &Socket{path: path}
 	if err := s.bind(fd); err != nil {
 		t.Fatal(err)
 	}
@@ -176,11 +176,11 @@ func TestNoOtherUserConnectsAtAnyInstant(t *testing.T) {
 		t.Fatalf("child says %q", got)
 	}
 	for range 300 {
-		s, err := openSocket(path)
+		s, err := Listen(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -251,13 +251,13 @@ func TestWhatIsAtThePath(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "s")
 			tt.put(t, path)
-			s, err := openSocket(path)
+			s, err := Listen(path)
 			if tt.want == "" {
 				must(t, err)
 				if got := mode(t, path); got != os.ModeSocket|socketMode {
 					t.Errorf("mode %v", got)
 				}
-				must(t, s.close())
+				must(t, s.Close())
 				if _, err := os.Lstat(path); !os.IsNotExist(err) {
 					t.Errorf("after close: %v, want no file", err)
 				}
@@ -308,7 +308,7 @@ func TestSocketOfAnotherUserIsLeftAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	stale(t, path)
 	must(t, os.Chown(path, nobodyUID, nobodyUID))
-	if _, err := openSocket(path); err == nil || !strings.Contains(err.Error(), "belongs to user id 65534") {
+	if _, err := Listen(path); err == nil || !strings.Contains(err.Error(), "belongs to user id 65534") {
 		t.Errorf("err = %v", err)
 	}
 	mode(t, path)
@@ -343,29 +343,29 @@ func TestTwentyStartersLeaveOneOwner(t *testing.T) {
 	for _, c := range children {
 		c.end(t)
 	}
-	s, err := openSocket(path)
+	s, err := Listen(path)
 	must(t, err)
-	must(t, s.close())
+	must(t, s.Close())
 }
 
 // The lock decides, not what is at the path: a starter that finds a stale socket, or none, while
 // another one is about to listen must not go on.
 func TestTheLockDecides(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := openSocket(path)
+	s, err := Listen(path)
 	must(t, err)
 	must(t, os.Remove(path))
-	if _, err := openSocket(path); !errors.Is(err, ErrInUse) {
+	if _, err := Listen(path); !errors.Is(err, ErrInUse) {
 		t.Errorf("without a socket at the path: %v, want ErrInUse", err)
 	}
 	stale(t, path)
-	if _, err := openSocket(path); !errors.Is(err, ErrInUse) {
+	if _, err := Listen(path); !errors.Is(err, ErrInUse) {
 		t.Errorf("with a stale one: %v, want ErrInUse", err)
 	}
-	must(t, s.close())
-	s, err = openSocket(path)
+	must(t, s.Close())
+	s, err = Listen(path)
 	must(t, err)
-	must(t, s.close())
+	must(t, s.Close())
 }
 
 func TestASecondServerIsRefused(t *testing.T) {
@@ -379,11 +379,11 @@ func TestASecondServerIsRefused(t *testing.T) {
 // A socket that was put in the place of ours is not removed with ours.
 func TestCloseRemovesOnlyItsOwnSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := openSocket(path)
+	s, err := Listen(path)
 	must(t, err)
 	must(t, os.Rename(path, path+".old"))
 	stale(t, path)
-	must(t, s.close())
+	must(t, s.Close())
 	mode(t, path)
 }
 
@@ -431,13 +431,13 @@ func TestLongestPathWorks(t *testing.T) {
 	if room < 1 {
 		t.Skip("the temporary folder has a long name")
 	}
-	s, err := openSocket(filepath.Join(dir, strings.Repeat("x", room)))
+	s, err := Listen(filepath.Join(dir, strings.Repeat("x", room)))
 	must(t, err)
-	must(t, s.close())
+	must(t, s.Close())
 }
 
 func TestMissingFolder(t *testing.T) {
-	if _, err := openSocket(filepath.Join(t.TempDir(), "no", "s")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := Listen(filepath.Join(t.TempDir(), "no", "s")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("err = %v", err)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
-	"os"
 	"time"
+
+	"github.com/weir-agent/weir/ingest"
 )
 
 // Options says where to listen and what to answer.
@@ -31,7 +31,6 @@ type Options struct {
 type Server struct {
 	tcp    net.Listener
 	unix   net.Listener
-	path   string
 	public *http.Server
 	local  *http.Server
 }
@@ -44,33 +43,19 @@ const (
 
 // New listens on both addresses.
 func New(o Options) (*Server, error) {
-	s := &Server{path: o.Socket, public: server(o.routes(false), o.Log), local: server(o.routes(true), o.Log)}
+	s := &Server{public: server(o.routes(false), o.Log), local: server(o.routes(true), o.Log)}
 	var err error
 	if o.Listen != "" {
 		if s.tcp, err = net.Listen("tcp", o.Listen); err != nil {
 			return nil, fmt.Errorf("admin.listen: %w: choose another address with --admin", err)
 		}
 	}
-	if s.unix, err = listenLocal(o.Socket); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// listenLocal makes the admin socket. Its folder's lock is held by the log, so that what is left there is stale. The
-// permissions are set before anybody can connect: connecting fails until listen.
-func listenLocal(path string) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("admin.socket: %w", err)
-		}
-	}
-	config := net.ListenConfig{Control: chmodBeforeListen(path)}
-	l, err := config.Listen(context.Background(), "unix", path)
+	unix, err := ingest.Listen(o.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("admin.socket: %w", err)
+		return nil, errors.Join(fmt.Errorf("admin.socket: %w", err), s.Close())
 	}
-	return l, nil
+	s.unix = unix
+	return s, nil
 }
 
 func server(h http.Handler, log *slog.Logger) *http.Server {
