@@ -47,7 +47,7 @@ func (k *keeper) run(s *Shard) time.Duration {
 	if due := s.log.opts.CursorInterval - time.Since(k.saved); due > 0 && s.cursorWaits() {
 		wait = earlier(wait, due)
 	} else {
-		if err := s.saveCursor(); err != nil {
+		if err := s.StoreCursor(); err != nil && !errors.Is(err, ErrClosed) {
 			failed = true
 		}
 		k.saved = time.Now()
@@ -194,7 +194,19 @@ func (s *Shard) syncedPosition() Position {
 	return Position{}
 }
 
-// saveCursor stores the cursor if it moved.
+// StoreCursor stores what Confirm was told, if it is not stored yet, and returns when it is on stable storage. It is for those who
+// must know that before they go on; all others leave it to the background.
+func (s *Shard) StoreCursor() error {
+	select {
+	case s.cursorTurn <- struct{}{}:
+	case <-s.stop:
+		return ErrClosed
+	}
+	defer func() { <-s.cursorTurn }()
+	return s.saveCursor()
+}
+
+// saveCursor stores the cursor if it moved. The caller has the cursor turn, or is the last goroutine of the shard.
 func (s *Shard) saveCursor() error {
 	s.mu.Lock()
 	st := cursorState{next: s.cursor, highest: s.lastNumber, synced: s.syncedPosition(), marks: append([]Position(nil), s.marks...)}
