@@ -46,7 +46,7 @@ var edges = map[string][]string{
 		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
-	"cmd/weir/internal/admin":   {"ingest"},
+	"cmd/weir/internal/admin":   {"ingest", "drain/deadletter", "wab/record"},
 	"cmd/weir/internal/receive": {
 		"sinks/filesink", "wab/record", "wab/vfs", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},

@@ -13,6 +13,7 @@ import (
 	"net/http/pprof"
 	"time"
 
+	"github.com/weir-agent/weir/drain/deadletter"
 	"github.com/weir-agent/weir/ingest"
 )
 
@@ -24,6 +25,7 @@ type Options struct {
 	Metrics http.Handler
 	Pause   func()
 	Resume  func()
+	Letters *deadletter.Store
 	Log     *slog.Logger
 }
 
@@ -133,6 +135,7 @@ func (o Options) routes(local bool) http.Handler {
 	})
 	mux.Handle("GET /metrics", o.Metrics)
 	if local {
+		o.letterRoutes(mux)
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)

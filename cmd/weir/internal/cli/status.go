@@ -37,7 +37,12 @@ func newAdminClient(path string) *adminClient {
 const maxAnswer = 16 << 20
 
 func (c *adminClient) do(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, nil)
+	return c.send(ctx, method, path, nil)
+}
+
+// send asks with a body.
+func (c *adminClient) send(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, body)
 	if err != nil {
 		return nil, err
 	}
@@ -46,14 +51,14 @@ func (c *adminClient) do(ctx context.Context, method, path string) ([]byte, erro
 		return nil, fmt.Errorf("admin socket %s: %w: %w", c.path, err, errNotRunning)
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("admin socket %s: %w", c.path, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("admin socket %s: %s: %s", c.path, resp.Status, body)
+		return nil, fmt.Errorf("admin socket %s: %s: %s", c.path, resp.Status, answer)
 	}
-	return body, nil
+	return answer, nil
 }
 
 // adminFlag adds --admin-socket, by default the one of the configuration.

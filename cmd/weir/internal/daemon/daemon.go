@@ -109,6 +109,7 @@ func (d *Daemon) open() error {
 		Metrics: metrics.Handler(metrics.Source{Status: d.Status, SyncTimes: d.syncTimes}),
 		Pause:   d.drain.Pause,
 		Resume:  d.drain.Resume,
+		Letters: d.dead,
 		Log:     d.log,
 	})
 	if err != nil {
