@@ -6,13 +6,13 @@ DATA ?= weir-data
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
-.PHONY: run build test lint demo crash fuzz vectors clean help
+.PHONY: run build test lint demo crash fuzz compare bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
 
 build: ## build the binaries into bin/
-	$(GO) build -o $(BIN)/ ./cmd/...
+	$(GO) build -o $(BIN)/ ./cmd/weir ./cmd/weir-bench
 
 test: ## run all tests that the installed toolchains allow
 	$(GO) test -race -shuffle=on ./...
@@ -45,4 +45,19 @@ clean: ## remove what the build made
 	rm -rf $(BIN)
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+compare: build ## run the same work against Redis, NATS, beanstalkd, rsyslog, SQLite and bbolt (installs them: Debian, as root)
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get install -qy --no-install-recommends redis-server beanstalkd rsyslog rsyslog-relp >/dev/null || apt-get update -q; fi
+	GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/nats-server/v2@latest
+	cd cmd/weir-bench/bolt && $(GO) build -o $(CURDIR)/$(BIN)/bolt-bench .
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/weir-bench compare
+
+bench-smoke: build ## run each benchmark for a moment, so that they keep working
+	$(BIN)/weir-bench ingest --duration 100ms --passes 1
+	$(BIN)/weir-bench latency --duration 100ms --passes 1 --rates 1000,10000
+	$(BIN)/weir-bench drain --passes 1 --records 10000
+	$(BIN)/weir-bench recover --gib 0.05
+	$(BIN)/weir-bench hostile --duration 200ms --passes 1 --peers 50
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -55,6 +56,10 @@ func (c *common) workDir() (string, func(), error) {
 	if parent == "" {
 		parent = "."
 	}
+	parent, err := filepath.Abs(parent)
+	if err != nil {
+		return "", nil, err
+	}
 	dir, err := os.MkdirTemp(parent, "weir-bench-")
 	return dir, func() { _ = os.RemoveAll(dir) }, err // what stays behind is in the user's sight
 }
@@ -71,6 +76,6 @@ func newRoot(out io.Writer) *cobra.Command {
 		Use: "weir-bench", Short: "Measure weir beside baselines of the same run",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newBaseline(out), newIngest(out), newLoad(out), newDrain(out), newRecover(out), newHostile(out), newLatency(out))
+	root.AddCommand(newBaseline(out), newIngest(out), newLoad(out), newDrain(out), newRecover(out), newHostile(out), newLatency(out), newCompare(out))
 	return root
 }
