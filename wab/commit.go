@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/wab/record"
+	"github.com/weir-agent/weir/wab/vfs"
 )
 
 func (s *Shard) waitSpan(p *span, d record.Durability) error {
@@ -51,25 +52,30 @@ func (s *Shard) sleep(g *group, d record.Durability) {
 	if *ch == nil {
 		*ch = make(chan struct{})
 	}
-	if g.lead == nil {
-		g.lead = make(chan struct{}, 1)
+	slot := tierSlot(d)
+	if g.lead[slot] == nil {
+		g.lead[slot] = make(chan struct{}, 1)
 	}
-	done := *ch
-	g.sleepers[tierSlot(d)]++
+	done, lead := *ch, g.lead[slot]
+	g.sleepers[slot]++
 	s.mu.Unlock()
 	select {
 	case <-done:
-	case <-g.lead:
+	case <-lead:
 	}
 	s.mu.Lock()
-	g.sleepers[tierSlot(d)]--
+	g.sleepers[slot]--
 }
 
 // handover offers the free turns to a sleeper that can use them. Called with mu held whenever a turn ends.
 func (s *Shard) handover() {
 	if g := s.gather; g != nil && s.writing == nil {
-		if g.sleepers[1] > 0 || g.sleepers[0] > 0 && (g.full || !s.syncing) {
-			g.token()
+		if g.sleepers[1] > 0 {
+			g.token(1)
+			return
+		}
+		if g.sleepers[0] > 0 && (g.full || !s.syncing) {
+			g.token(0)
 			return
 		}
 	}
@@ -78,7 +84,7 @@ func (s *Shard) handover() {
 	}
 	for _, g := range s.unsynced {
 		if g.sleepers[0] > 0 {
-			g.token()
+			g.token(0)
 			return
 		}
 	}
@@ -116,6 +122,7 @@ func (s *Shard) write(g *group) {
 	f.off, f.index, f.last = g.end, g.first+uint64(g.count)-1, g.time
 	s.counts.appended += uint64(g.count)
 	s.counts.groups++
+	s.restoredLocked("write")
 	if f.off > f.synced {
 		s.markDirty(f)
 	}
@@ -155,6 +162,7 @@ func (s *Shard) moved() {
 
 type syncTarget struct {
 	f    *segmentFile
+	file vfs.File // f's, which a retirement may take away meanwhile
 	off  int64
 	took time.Duration
 	err  error
@@ -170,12 +178,12 @@ func (s *Shard) sync() {
 	targets := make([]syncTarget, 0, 2)
 	for _, f := range s.dirty {
 		f.fence = f.off
-		targets = append(targets, syncTarget{f: f, off: f.off})
+		targets = append(targets, syncTarget{f: f, file: f.file, off: f.off})
 	}
 	s.mu.Unlock()
 	for i := range targets {
 		began := time.Now()
-		targets[i].err = targets[i].f.file.SyncData()
+		targets[i].err = targets[i].file.SyncData()
 		targets[i].took = time.Since(began)
 		if targets[i].err == nil {
 			s.log.observeSync(s.number, targets[i].took)
@@ -201,6 +209,7 @@ func (s *Shard) syncDone(t syncTarget) {
 		s.retire(t.f, "sync", fmt.Errorf("wab: sync %s: %w", t.f.name, t.err))
 	case t.f.failed != nil: // retired meanwhile: its groups are nacked
 	default:
+		s.restoredLocked("sync")
 		t.f.synced = t.off
 		if t.f.off == t.off {
 			s.dropDirty(t.f)

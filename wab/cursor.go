@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/weir-agent/weir/wab/vfs"
 )
@@ -45,6 +46,7 @@ type cursorFile struct {
 	instance   uint64
 	shard      int
 	generation uint64
+	damaged    bool // a slot was written once and does not verify
 }
 
 func (c *cursorFile) appendSlot(b []byte, st cursorState) []byte {
@@ -105,9 +107,13 @@ func (c *cursorFile) load(fsys vfs.FS) (cursorState, error) {
 	for slot := range int64(2) {
 		n, err := f.ReadAt(buf, slot*cursorSlotBytes)
 		if err != nil && !errors.Is(err, io.EOF) {
-			continue // an unreadable slot is a slot that is not whole
+			c.damaged = true // an unreadable slot is a slot that is not whole
+			continue
 		}
-		if st, gen, ok := c.parseSlot(buf[:n]); ok && gen >= c.generation {
+		switch st, gen, ok := c.parseSlot(buf[:n]); {
+		case !ok:
+			c.damaged = c.damaged || slices.ContainsFunc(buf[:n], func(b byte) bool { return b != 0 })
+		case gen >= c.generation:
 			newest, c.generation = st, gen
 		}
 	}
@@ -134,8 +140,12 @@ func (c *cursorFile) save(fsys vfs.FS, dir string, st cursorState) error {
 	return nil
 }
 
+// create makes the file, which load did not find; an earlier try may have left a part of it.
 func (c *cursorFile) create(fsys vfs.FS, dir string) error {
 	f, err := fsys.Create(c.name)
+	if errors.Is(err, fs.ErrExist) {
+		f, err = fsys.Open(c.name)
+	}
 	if err != nil {
 		return fmt.Errorf("wab: create cursor: %w", err)
 	}
@@ -144,7 +154,7 @@ func (c *cursorFile) create(fsys vfs.FS, dir string) error {
 		err = fsys.SyncDir(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("wab: create cursor: %w", errors.Join(err, f.Close(), fsys.Remove(c.name)))
+		return fmt.Errorf("wab: create cursor: %w", errors.Join(err, f.Close()))
 	}
 	c.file = f
 	return nil

@@ -29,8 +29,8 @@ type group struct {
 	// What sleepers wait for; made when the first one sleeps.
 	writtenCh chan struct{}
 	syncedCh  chan struct{}
-	lead      chan struct{}
-	sleepers  [2]int // by Durable, Buffered
+	lead      [2]chan struct{} // by Durable, Buffered: a turn that one tier can use may be none for the other
+	sleepers  [2]int
 }
 
 func tierSlot(d record.Durability) int {
@@ -79,10 +79,10 @@ func wake(ch chan struct{}) {
 	}
 }
 
-// token lets one sleeper of the group look whether it can lead.
-func (g *group) token() {
+// token lets one sleeper of the group, of the tier with this slot, look whether it can lead.
+func (g *group) token(slot int) {
 	select {
-	case g.lead <- struct{}{}:
+	case g.lead[slot] <- struct{}{}:
 	default:
 	}
 }

@@ -55,7 +55,7 @@ func (k *keeper) run(s *Shard) time.Duration {
 	if s.removeConfirmed() {
 		failed = true
 	}
-	if failed || s.degraded() {
+	if failed || s.degraded() || s.log.LowSpace() {
 		wait = earlier(wait, s.log.opts.RetryInterval)
 	}
 	s.flushEvents()
@@ -139,7 +139,7 @@ func (s *Shard) seal(f *segmentFile) error {
 		return err
 	}
 	sealed := s.path(f.stemName() + sealedSuffix)
-	if err := s.log.fs.Rename(f.name, sealed); err != nil {
+	if err := s.rename(f, sealed); err != nil {
 		s.mu.Lock()
 		f.file = file
 		s.mu.Unlock()
@@ -155,6 +155,34 @@ func (s *Shard) seal(f *segmentFile) error {
 	return nil
 }
 
+// rename gives a segment's file another name. A rename that fails may have been done all the same, or half, with both names there: the
+// new name counts where it leads to the file with f's nonce.
+func (s *Shard) rename(f *segmentFile, name string) error {
+	err := s.log.fs.Rename(f.name, name)
+	if err == nil || !s.isNamed(f, name) {
+		return err
+	}
+	if e := s.log.fs.Remove(f.name); e != nil && !errors.Is(e, fs.ErrNotExist) {
+		return errors.Join(err, e)
+	}
+	return nil
+}
+
+func (s *Shard) isNamed(f *segmentFile, name string) bool {
+	file, err := s.log.fs.OpenRead(name)
+	if err != nil {
+		return false
+	}
+	defer file.Close() // read only
+	head := make([]byte, segment.HeaderBytes)
+	n, err := readFull(file, head, 0)
+	if err != nil {
+		return false
+	}
+	h, _, err := segment.ParseHeader(head[:n])
+	return err == nil && h == f.header
+}
+
 // Cursor returns the position of the first record that is not confirmed, and the marks
 // that were stored with it.
 func (s *Shard) Cursor() (Position, []Position) {
@@ -166,10 +194,16 @@ func (s *Shard) Cursor() (Position, []Position) {
 // Confirm says that every record before pos is done with. marks are positions behind pos, in order, at most MaxMarks
 // (more are dropped), that the caller wants back from Cursor after a restart.
 // It takes effect in memory at once, and reaches the disk within CursorInterval and at Close.
-// Segments that are wholly confirmed are recycled or removed after that. A pos before the cursor changes the marks only.
+// Segments that are wholly confirmed are recycled or removed after that. A pos before the cursor changes the marks only, and one behind the last record
+// counts as the end: what is appended later is never confirmed in advance.
 func (s *Shard) Confirm(pos Position, marks []Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if n := len(s.segs); n == 0 {
+		pos = s.cursor
+	} else if end := (Position{Segment: s.segs[n-1].number, Index: s.segs[n-1].index + 1}); end.Before(pos) {
+		pos = end
+	}
 	if s.cursor.Before(pos) {
 		s.cursor = pos
 	}
@@ -224,7 +258,7 @@ func (s *Shard) saveCursor() error {
 		return err
 	}
 	s.mu.Lock()
-	s.savedSynced, s.savedNext = st.synced, st.next
+	s.savedSynced, s.savedNext, s.savedHighest = st.synced, st.next, st.highest
 	s.mu.Unlock()
 	s.restored("cursor")
 	return nil
@@ -232,16 +266,23 @@ func (s *Shard) saveCursor() error {
 
 // removeConfirmed recycles or removes the segments before the stored cursor.
 func (s *Shard) removeConfirmed() (failed bool) {
+	if s.removeLeftovers() {
+		failed = true
+	}
+	skip := map[*segmentFile]bool{} // those that failed: others are not to wait for them
 	for {
-		f, spare := s.nextToRemove()
+		f, spare := s.nextToRemove(skip)
 		if f == nil {
+			if !failed {
+				s.restored("remove")
+			}
 			return failed
 		}
 		if err := s.discard(f, spare); err != nil {
 			s.note("remove", err)
-			return true
+			skip[f], failed = true, true
+			continue
 		}
-		s.restored("remove")
 		s.mu.Lock()
 		s.segs = without(s.segs, f)
 		s.log.used.Add(-f.bytes())
@@ -254,16 +295,16 @@ func (s *Shard) removeConfirmed() (failed bool) {
 }
 
 // nextToRemove returns the first segment that is wholly confirmed, on disk too, and whether it is to be used again.
-func (s *Shard) nextToRemove() (f *segmentFile, spare bool) {
+func (s *Shard) nextToRemove(skip map[*segmentFile]bool) (f *segmentFile, spare bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.segs {
 		done := f.number < s.savedNext.Segment || f.number == s.savedNext.Segment && s.savedNext.Index > f.index
-		if !done || !f.final() || !f.sealed && f.failed == nil {
+		if !done || !f.final() || !f.sealed && f.failed == nil && !f.nonceless {
 			return nil, false
 		}
-		if f.failed != nil && f.keep {
-			continue // its damage could not be kept: it stays for the next start
+		if skip[f] || f.untouched {
+			continue
 		}
 		fits := f.size > s.log.opts.SegmentBytes/2 && f.size <= s.log.opts.SegmentBytes
 		return f, s.writable && f.sealed && fits && !f.keep && len(s.recyclable) < spareFiles
@@ -280,9 +321,6 @@ func (s *Shard) discard(f *segmentFile, spare bool) error {
 	s.mu.Unlock()
 	if suspect {
 		if err := s.verify(f); err != nil {
-			s.mu.Lock()
-			f.failed = err
-			s.mu.Unlock()
 			return err
 		}
 	}
@@ -295,16 +333,35 @@ func (s *Shard) discard(f *segmentFile, spare bool) error {
 		}
 		return nil // a name that comes back after a crash is before the cursor
 	}
-	name := s.path(f.stemName() + spareSuffix)
-	if err := s.log.fs.Rename(f.name, name); err != nil {
-		return fmt.Errorf("wab: recycle %s: %w", f.name, err)
+	if name := s.path(f.stemName() + spareSuffix); f.name != name { // else an earlier try failed behind the rename
+		if err := s.rename(f, name); err != nil {
+			return fmt.Errorf("wab: recycle %s: %w", f.name, err)
+		}
+		f.name = name
 	}
-	f.name = name
 	// The old name must be gone for good before the file gets other contents.
 	if err := s.log.fs.SyncDir(s.dir); err != nil {
 		return fmt.Errorf("wab: recycle %s: %w", f.name, err)
 	}
 	return nil
+}
+
+// removeLeftovers removes the segments without a record that recovery found. They may have held records that a power cut took after they
+// were delivered, so their numbers must be stored before their names go.
+func (s *Shard) removeLeftovers() (failed bool) {
+	var rest []*segmentFile
+	for _, f := range s.leftovers {
+		if f.number > s.savedHighest {
+			rest = append(rest, f)
+			continue
+		}
+		if err := s.log.fs.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.note("remove", fmt.Errorf("wab: remove %s: %w", f.name, err))
+			rest, failed = append(rest, f), true
+		}
+	}
+	s.leftovers = rest
+	return failed
 }
 
 func without(segs []*segmentFile, f *segmentFile) []*segmentFile {

@@ -88,8 +88,22 @@ func (l *Log) open() error {
 		}
 		l.shards = append(l.shards, s)
 	}
+	if err := l.syncNames(".", quarantineName); err != nil {
+		return err
+	}
 	for _, s := range l.shards {
 		s.start()
+	}
+	return nil
+}
+
+// syncNames makes the names lasting that an earlier process may have made and not synced: it was killed in between, and
+// what rests on them is promised from now on.
+func (l *Log) syncNames(folders ...string) error {
+	for _, folder := range folders {
+		if err := l.fs.SyncDir(folder); err != nil {
+			return fmt.Errorf("wab: sync the folder %s: %w", folder, err)
+		}
 	}
 	return nil
 }
@@ -117,7 +131,7 @@ func (l *Log) openShard(n int) (*Shard, error) {
 	if err := s.recoverShard(); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return s, l.syncNames(s.dir)
 }
 
 // openInstance reads the id of the data folder, or makes one. An unreadable one is kept aside and replaced: ids
@@ -255,6 +269,9 @@ func (s *Shard) close() error {
 	if g := s.gather; g != nil {
 		g.full = true
 		s.waitLocked(g, record.Buffered) // its tickets get the error, if there is one
+	}
+	if g := s.writing; g != nil { // until its write has returned, its segment may look empty
+		s.waitLocked(g, record.Buffered)
 	}
 	close(s.stop)
 	s.mu.Unlock()

@@ -67,6 +67,7 @@ func (s *Shard) prepareNext() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
+		s.wantBytes = 0 // whoever wanted a larger one gets the error, too
 		s.failedLocked("prepare", err)
 		s.prepareDone(fmt.Errorf("%w: %w", ErrNoSpace, err))
 		return err
@@ -151,6 +152,7 @@ func (s *Shard) fillSegment(f *segmentFile, filled, least int64) error {
 			return err
 		}
 	}
+	recycled := filled
 	var zeros []byte
 	for filled < f.size {
 		if filled >= least && s.segmentAwaited() {
@@ -169,7 +171,16 @@ func (s *Shard) fillSegment(f *segmentFile, filled, least int64) error {
 		}
 		filled += n
 	}
-	if err := writeAll(f.file, segment.AppendHeader(nil, f.header), 0); err != nil {
+	head := segment.AppendHeader(nil, f.header)
+	if recycled > 0 {
+		// Should the header be lost, the nonce is looked for in the first group and in the last sector: nothing of the file's earlier use may stand there.
+		head = append(head, make([]byte, segment.SectorBytes)...)
+		last := (recycled - 1) / segment.SectorBytes * segment.SectorBytes
+		if err := writeAll(f.file, make([]byte, recycled-last), last); err != nil {
+			return err
+		}
+	}
+	if err := writeAll(f.file, head, 0); err != nil {
 		return err
 	}
 	return f.file.SyncData()

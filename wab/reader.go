@@ -124,6 +124,9 @@ func (r *Reader) step() (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if r.failures > 0 {
+		r.s.restored("read")
+	}
 	r.failures, r.w.patch = 0, false
 	switch it.Kind {
 	case segment.Record:
@@ -192,8 +195,11 @@ func (r *Reader) open() (bool, error) {
 		return r.unreadable(f, file)
 	}
 	if err != nil {
-		return false, fmt.Errorf("wab: read %s: %w", f.addr, err)
+		err = fmt.Errorf("wab: read %s: %w", f.addr, err)
+		r.s.note("read", err)
+		return false, err
 	}
+	r.s.restored("read") // also for another reader that failed and was closed
 	r.seg = f
 	r.w = window{file: file, sc: segment.NewScanner(f.header.Nonce, segment.HeaderBytes, 1, 0), buf: r.w.buf[:0]}
 	return true, nil
@@ -204,7 +210,10 @@ func (r *Reader) unreadable(f *segmentFile, file vfs.File) (bool, error) {
 	_, index, _ := r.s.limitOf(f)
 	d := Damage{Segment: f.addr, FirstIndex: r.pos.Index, Lost: int64(index+1) - int64(r.pos.Index), Reason: "the file is missing", Durable: true, Found: r.s.now()}
 	if f.nonceless {
-		d.Lost, d.Length, d.Reason = -1, f.size, "neither the header nor a group verifies"
+		d.Length, d.Reason = f.size, "neither the header nor a group verifies"
+		if index == 0 {
+			d.Lost = -1
+		}
 	}
 	r.seg = f
 	r.w.file = file

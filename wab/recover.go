@@ -24,9 +24,12 @@ func (s *Shard) recoverShard() error {
 	s.cursorFile = cursorFile{name: s.path(cursorName), instance: s.log.instance, shard: s.number}
 	state, err := s.cursorFile.load(s.log.fs)
 	if err != nil {
-		s.note("cursor", err) // a hint only; a new file cannot be made in its place, so it is tried again
+		return err // what it says is a hint, but the numbers that it keeps from being used again are not known elsewhere
 	}
-	s.lastNumber = state.highest
+	s.lastNumber, s.savedHighest = state.highest, state.highest
+	if s.cursorFile.damaged && s.cursorFile.generation == 0 {
+		s.lastNumber = uint64(max(0, s.now().Unix())) // above all that were used; nothing else may tell them any more
+	}
 	// Sealed names come first: the same file under its older name, too, is what a rename in two steps leaves.
 	slices.SortStableFunc(entries, func(a, b vfs.Entry) int {
 		return cmp.Compare(boolInt(!strings.HasSuffix(a.Name, sealedSuffix)), boolInt(!strings.HasSuffix(b.Name, sealedSuffix)))
@@ -50,6 +53,7 @@ func (s *Shard) recoverShard() error {
 		}
 		return 1
 	})
+	s.missNewest(state)
 	s.restoreCursor(state)
 	return nil
 }
@@ -107,9 +111,8 @@ func boolInt(b bool) int {
 func (s *Shard) recoverSegment(f *segmentFile, state cursorState) error {
 	file, err := s.log.fs.OpenRead(f.name)
 	if err != nil {
-		s.note("open", fmt.Errorf("wab: open %s: %w", f.name, err))
-		s.ignore(f.name, "it cannot be opened")
-		return nil
+		// Were it passed, the cursor would go past it, and once it can be opened again it would count as confirmed.
+		return fmt.Errorf("wab: open %s: %w", f.name, err)
 	}
 	defer file.Close() // read only
 	if known, err := s.readEnds(f, file); err != nil || known {
@@ -169,7 +172,7 @@ func (f *segmentFile) setEnd(off int64, index uint64) {
 func (s *Shard) measure(f *segmentFile, file vfs.File, state cursorState) error {
 	var tail segment.Item
 	if f.nonceless {
-		tail = segment.Item{Kind: segment.Tail, Off: 0, Len: f.size, Index: 1, Begun: !allZero(file, f.size)}
+		tail = segment.Item{Kind: segment.Tail, Off: 0, Len: f.size, Index: 1, Begun: usedLength(file, 0, f.size) > 0}
 	} else {
 		var err error
 		if tail, err = s.walk(f, file); err != nil {
@@ -182,22 +185,20 @@ func (s *Shard) measure(f *segmentFile, file vfs.File, state cursorState) error 
 	}
 	footless := f.sealed && tail.Kind != segment.Complete
 	switch {
+	case f.nonceless && (proven > 0 || f.sealed || tail.Begun): // the reader, or who is to remove it, keeps all of it
+		f.setEnd(f.off, proven)
 	case proven > f.index:
 		f.setEnd(f.off, proven) // the reader reports what is missing
-		s.keepTail(f, file, tail, "acknowledged bytes do not verify")
+		s.keepTail(f, file, tail, tail.Len, "acknowledged bytes do not verify")
 	case footless:
-		s.keepTail(f, file, tail, "the end of a sealed segment is missing: records may be lost")
-	case tail.Begun:
-		s.keepTail(f, file, tail, "the tail does not verify: a torn write that was not acknowledged as durable, or damage")
+		s.keepTail(f, file, tail, tail.Len, "the end of a sealed segment is missing: records may be lost")
+	case tail.Begun: // a group that is longer than the usual holds but one record
+		s.keepTail(f, file, tail, s.log.opts.GroupBytes, "the tail does not verify: a torn write that was not acknowledged as durable, or damage")
 	case f.index == 0:
-		if err := s.log.fs.Remove(f.name); err != nil {
-			s.note("remove", fmt.Errorf("wab: remove %s: %w", f.name, err))
-		}
+		s.leftovers = append(s.leftovers, f)
 		return nil
 	}
-	if f.sealed && footless {
-		f.keep = true // its size says nothing; verified again before it is removed
-	}
+	f.keep = footless || f.nonceless // verified again before it is removed
 	s.take(f)
 	return nil
 }
@@ -233,47 +234,34 @@ func (s *Shard) walk(f *segmentFile, file vfs.File) (segment.Item, error) {
 // alignEnd is the end of the group that ends with the record at off.
 func alignEnd(off int64) int64 { return (off + 7) / 8 * 8 }
 
-// keepTail copies the bytes behind the last record to quarantine, as far as they may mean something.
+// keepTail copies at most n of the bytes behind the last record to quarantine, as far as they may mean something.
 // Until that has worked, the file is left as it is.
-func (s *Shard) keepTail(f *segmentFile, file vfs.File, tail segment.Item, reason string) {
-	d := Damage{Segment: f.addr, Offset: tail.Off, Length: usedLength(file, tail.Off, tail.Len), FirstIndex: f.index + 1, Lost: 0, Reason: reason, Found: s.now()}
+func (s *Shard) keepTail(f *segmentFile, file vfs.File, tail segment.Item, n int64, reason string) {
+	d := Damage{Segment: f.addr, Offset: tail.Off, Length: usedLength(file, tail.Off, min(n, tail.Len)), FirstIndex: f.index + 1, Lost: 0, Reason: reason, Found: s.now()}
 	if f.sealed {
 		d.Lost = -1
 	}
 	if err := s.quarantine(f, file, d); err != nil {
-		f.failed = err // not sealed, not removed in this run
+		f.failed, f.untouched = err, true
 	}
 }
 
-// usedLength is how far the non-zero bytes of a range go, at most 1 MiB.
-func usedLength(file vfs.File, off, n int64) int64 {
-	n = min(n, copyChunk)
-	b := make([]byte, n)
-	got, err := readPatched(file, b, off)
-	if err != nil && !errors.Is(err, io.EOF) {
-		return n
-	}
-	for b = b[:got]; len(b) > 0 && b[len(b)-1] == 0; {
-		b = b[:len(b)-1]
-	}
-	return int64(len(b))
-}
-
-func allZero(file vfs.File, size int64) bool {
-	b := make([]byte, windowBytes)
-	for off := int64(0); off < size; {
-		n, err := readPatched(file, b, off)
-		for _, c := range b[:n] {
+// usedLength is how far the non-zero bytes of a range go.
+func usedLength(file vfs.File, off, n int64) (used int64) {
+	b := make([]byte, min(n, windowBytes))
+	for at := int64(0); at < n; {
+		got, err := readPatched(file, b[:min(int64(len(b)), n-at)], off+at)
+		for i, c := range b[:got] {
 			if c != 0 {
-				return false
+				used = at + int64(i) + 1
 			}
 		}
-		if err != nil || n == 0 {
+		if err != nil || got == 0 {
 			break
 		}
-		off += int64(n)
+		at += int64(got)
 	}
-	return true
+	return used
 }
 
 func readFull(f vfs.File, b []byte, off int64) (int, error) {
@@ -293,9 +281,36 @@ func (s *Shard) take(f *segmentFile) {
 // bytes is what the segment counts against the cap.
 func (f *segmentFile) bytes() int64 { return f.off - segment.HeaderBytes }
 
+// missNewest reports the newest segment that was known to hold records, where it is gone altogether.
+func (s *Shard) missNewest(state cursorState) {
+	newest := state.synced
+	if newest.Segment == 0 || !state.next.Before(Position{Segment: newest.Segment, Index: newest.Index + 1}) ||
+		slices.ContainsFunc(s.segs, func(f *segmentFile) bool { return f.number == newest.Segment }) {
+		return
+	}
+	first := uint64(1)
+	if state.next.Segment == newest.Segment {
+		first = max(1, state.next.Index)
+	}
+	f := s.describe(newest.Segment, s.log.instance)
+	d := Damage{Segment: f.addr, FirstIndex: first, Lost: int64(newest.Index + 1 - first), Durable: true, Reason: "the segment is missing", Found: s.now()}
+	if s.cursorFile.damaged {
+		d.Lost, d.Reason = -1, "the segment is missing; whether its records were confirmed is not known, for the cursor file is damaged"
+	}
+	if err := s.quarantine(f, nil, d); err != nil {
+		s.note("quarantine", err)
+	}
+}
+
 // restoreCursor clamps what the cursor file said to what there is.
 func (s *Shard) restoreCursor(state cursorState) {
 	s.cursor, s.marks = state.next, state.marks
+	if s.cursor.Segment > s.lastNumber+1 { // of a segment that never was
+		s.cursor, s.marks = Position{}, nil
+	}
+	for _, f := range s.leftovers {
+		s.cursorDirty = s.cursorDirty || f.number > s.savedHighest
+	}
 	if len(s.segs) == 0 {
 		s.cursor = Position{Segment: s.lastNumber + 1, Index: 1}
 		s.marks = nil

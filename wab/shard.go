@@ -49,9 +49,12 @@ type Shard struct {
 	savedNext   Position // what the cursor file says
 	savedSynced Position
 	cursorTurn  chan struct{} // capacity 1: who has sent to it may use cursorFile
-	cursorFile  cursorFile
-	dirtySince  time.Time      // when dirty was last empty
-	recyclable  []*segmentFile // files to be used again; the preparer takes them
+	// savedHighest is the highest segment number that the cursor file has; leftovers are the segments without a record that recovery found. Both are the keeper's.
+	savedHighest uint64
+	leftovers    []*segmentFile
+	cursorFile   cursorFile     // the keeper's
+	dirtySince   time.Time      // when dirty was last empty
+	recyclable   []*segmentFile // files to be used again; the preparer takes them
 
 	health  health
 	counts  counts
@@ -86,8 +89,10 @@ type segmentFile struct {
 	recovered bool
 	// nonceless: neither header nor groups verify, so that nothing in it can be read.
 	nonceless bool
-	// keep: it holds damage that is not in quarantine yet, so it is not removed.
+	// keep: it may hold damage that is not in quarantine yet, so it is verified before it is removed.
 	keep bool
+	// untouched: what is behind its records could not be copied to quarantine. It is neither sealed nor removed in this run.
+	untouched bool
 }
 
 // footerRoom is what a segment keeps free behind its groups.

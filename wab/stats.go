@@ -258,6 +258,7 @@ func (s *Shard) quarantine(f *segmentFile, src vfs.File, d Damage) error {
 		s.note("quarantine", &CorruptError{Segment: f.addr, Offset: d.Offset, Reason: d.Reason, Err: err})
 		return err
 	}
+	s.restored("quarantine")
 	if !fresh {
 		return nil
 	}

@@ -146,16 +146,8 @@ func (s *Scanner) between(b []byte) (Item, int64, bool) {
 	if gap == 0 {
 		starts = starts[:1]
 	}
-	for _, c := range starts {
-		if c >= int64(len(b)) {
-			break
-		}
-		if h, ok := parseGroupHeader(b[c:], s.nonce, s.seed, s.off+c, s.limit); ok && h.first >= s.next {
-			return s.enter(h, c)
-		}
-		if f, ok := ParseFooter(b[c:], s.nonce, s.off+c); ok && f.Records+1 >= s.next {
-			return s.complete(f, c)
-		}
+	if it, done, ok := s.following(b, starts, false); ok {
+		return it, 0, done
 	}
 	for _, c := range starts {
 		ok, need := s.headless(b, c)
@@ -169,6 +161,9 @@ func (s *Scanner) between(b []byte) (Item, int64, bool) {
 			return it, 0, true
 		}
 	}
+	if it, done, ok := s.following(b, starts, true); ok {
+		return it, 0, done
+	}
 	s.begun = false
 	for _, c := range starts {
 		s.begun = s.begun || s.looksBegun(b, c)
@@ -178,25 +173,44 @@ func (s *Scanner) between(b []byte) (Item, int64, bool) {
 	return Item{}, 0, false
 }
 
+// following goes into the group or to the footer that verifies at one of starts. One that says that records are missing before it counts only
+// if missing is set: they may stand behind a header that does not verify.
+func (s *Scanner) following(b []byte, starts []int64, missing bool) (it Item, done, ok bool) {
+	for _, c := range starts {
+		if c >= int64(len(b)) {
+			break
+		}
+		if h, ok := parseGroupHeader(b[c:], s.nonce, s.seed, s.off+c, s.limit); ok && (h.first == s.next || missing && h.first > s.next) {
+			it, done = s.enter(h, c)
+			return it, done, true
+		}
+		if f, ok := ParseFooter(b[c:], s.nonce, s.off+c); ok && (f.Records+1 == s.next || missing && f.Records+1 > s.next) {
+			it, done = s.complete(f, c)
+			return it, done, true
+		}
+	}
+	return Item{}, false, false
+}
+
 // enter goes into the group whose header stands c bytes ahead. Where indexes are missing
 // before it, that is said first.
-func (s *Scanner) enter(h groupHeader, c int64) (Item, int64, bool) {
+func (s *Scanner) enter(h groupHeader, c int64) (Item, bool) {
 	it := Item{Kind: Damage, Off: s.off, Len: c, Index: s.next, Lost: h.first - s.next, Reason: "records are missing before a group", Durable: h.durable > s.off}
 	s.off += c + GroupHeaderBytes
 	s.next, s.last, s.time = h.first, h.last(), h.time
 	s.end, s.state = s.off+h.body, inGroup
-	return it, 0, it.Lost > 0
+	return it, it.Lost > 0
 }
 
-func (s *Scanner) complete(f Footer, c int64) (Item, int64, bool) {
+func (s *Scanner) complete(f Footer, c int64) (Item, bool) {
 	if lost := f.Records + 1 - s.next; lost > 0 {
 		it := Item{Kind: Damage, Off: s.off, Len: c, Index: s.next, Lost: lost, Reason: "records are missing before the footer", Durable: true}
 		s.next = f.Records + 1
-		return it, 0, true
+		return it, true
 	}
 	it := Item{Kind: Complete, Off: s.off + c, Len: FooterBytes, Index: s.next, Footer: f}
 	s.off, s.limit = s.off+c+FooterBytes, s.off+c+FooterBytes
-	return it, 0, true
+	return it, true
 }
 
 // headless reports whether the next record stands where it would if the group
