@@ -170,7 +170,7 @@ func (f *shardFeed) linger(ctx context.Context, b batch, size int) (batch, error
 		if err := f.reader.Wait(due); err != nil {
 			break
 		}
-		pause(due, f.opts.Linger/lookups)
+		pause(due, min(f.opts.Linger/lookups, maxLookup))
 		if err := f.fill(&b, &size); err != nil {
 			break // it comes again, with the next batch
 		}
@@ -178,8 +178,12 @@ func (f *shardFeed) linger(ctx context.Context, b batch, size int) (batch, error
 	return f.done(b), ctx.Err()
 }
 
-// lookups is how often a batch that waits looks for what has come meanwhile; each time costs one read.
-const lookups = 8
+const (
+	// lookups is how often a batch that waits looks for what has come meanwhile; each time costs one read.
+	lookups = 8
+	// maxLookup bounds the time between two looks.
+	maxLookup = 25 * time.Millisecond
+)
 
 // pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) {

@@ -176,12 +176,13 @@ func (g *gate) overload(now, begun time.Time, n, some int) {
 	if !g.failure(now, begun) || g.failures >= outageFailures {
 		return // an endpoint that takes nothing is away: it is not to be measured
 	}
+	if g.rate == 0 && g.before == 0 && now.Sub(g.since) < goodputWindow {
+		g.ramp(now)
+		return
+	}
 	measured := g.goodput(now)
 	g.share, g.curve = laterCut, steadySteps
 	switch {
-	case g.rate == 0 && measured == 0:
-		g.ramp(now)
-		return
 	case g.rate == 0:
 		g.peak = max(measured, float64(n))
 		g.share, g.curve = firstCut, searchSteps
@@ -190,7 +191,8 @@ func (g *gate) overload(now, begun time.Time, n, some int) {
 		g.share, g.curve = firstCut, searchSteps
 	default:
 		g.peak = g.rate
-		if measured < g.rate*usedShare { // there was not as much to send, or it went slower
+		known := g.before > 0 || g.counted >= goodputSteps
+		if known && measured < g.rate*usedShare { // there was not as much to send, or it went slower
 			g.peak = max(measured, g.rate*firstCut)
 		}
 	}

@@ -194,7 +194,8 @@ func (r *round) loop(ctx context.Context) {
 		if r.ended(now) {
 			return
 		}
-		next := earliest(r.giveUp(now), r.start(now))
+		r.giveUp(now)
+		next := earliest(r.start(now), r.nextGiveUp())
 		r.publish(next)
 		if r.stopping {
 			next = earliest(next, r.leaveAt)
@@ -521,15 +522,19 @@ func (r *round) forget(c *call) {
 	}
 }
 
-// giveUp stops waiting for calls that did not return by their deadline and the grace, and returns
-// when it is to be called again.
-func (r *round) giveUp(now time.Time) (next time.Time) {
+// nextGiveUp is when giveUp has to be called next; zero: when a call has been started.
+func (r *round) nextGiveUp() time.Time {
+	if len(r.calls) == 0 {
+		return time.Time{}
+	}
+	return r.calls[0].begun.Add(r.opts.SinkTimeout + r.opts.HangGrace) // they are in the order of their start
+}
+
+// giveUp stops waiting for calls that did not return by their deadline and the grace.
+func (r *round) giveUp(now time.Time) {
 	limit := r.opts.SinkTimeout + r.opts.HangGrace
-	for _, c := range append([]*call(nil), r.calls...) {
-		if at := c.begun.Add(limit); at.After(now) {
-			next = earliest(next, at)
-			continue
-		}
+	for len(r.calls) > 0 && !r.calls[0].begun.Add(limit).After(now) {
+		c := r.calls[0]
 		c.lost = true
 		r.forget(c)
 		r.lost++
@@ -537,7 +542,6 @@ func (r *round) giveUp(now time.Time) (next time.Time) {
 		r.lane.meter.update(func(s *ShardStats) { s.Timeouts++ })
 		r.failed(c, fmt.Sprintf("the sink did not return within %v", limit), now)
 	}
-	return next
 }
 
 // publish makes the state visible.
