@@ -53,11 +53,10 @@ func (c *conn) run() {
 	c.win.finish()
 	c.in.release()
 	if linger && !c.broken.Load() {
-		c.lingerClose()
-	} else {
-		c.nc.Close()
+		c.linger()
 	}
 	c.srv.leave(c)
+	c.nc.Close()
 }
 
 // serve reads and answers frames. It reports whether the last reply is a Nack
@@ -74,10 +73,11 @@ func (c *conn) serve() (linger bool) {
 		if c.in.again {
 			continue
 		}
-		if c.srv.stopping.Load() {
-			return false
+		err := c.in.fill()
+		if err != nil && c.srv.stopping.Load() && c.in.sweep() {
+			continue
 		}
-		if err := c.in.fill(); err != nil {
+		if err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) && !c.srv.stopping.Load() {
 				c.srv.count.frameTimeouts.Add(1)
 			}
@@ -120,6 +120,7 @@ func (c *conn) reserve() int64 {
 		return n
 	}
 	c.win.waitIdle()
+	c.in.restart()
 	return 0
 }
 
@@ -218,11 +219,9 @@ const (
 	lingerBytes = 32 << 20
 )
 
-// lingerClose ends the writing side and reads what still comes, for a bounded
-// time, so that the peer can read its last reply and the end of the stream, not a
-// reset.
-func (c *conn) lingerClose() {
-	defer c.nc.Close()
+// linger ends the writing side and reads what still comes, for a bounded time, so
+// that the peer can read its last reply and the end of the stream, not a reset.
+func (c *conn) linger() {
 	if c.nc.CloseWrite() != nil {
 		return
 	}

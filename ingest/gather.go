@@ -12,7 +12,10 @@ import (
 // whole frame or the window no room. If nothing is in flight it takes at least
 // one. It reports whether the last lot is a Nack that ends the connection.
 func (c *conn) gather() (closing bool) {
-	records, bytes := c.win.room()
+	records, bytes, waited := c.win.room()
+	if waited {
+		c.in.restart()
+	}
 	c.in.again = false
 	for !c.in.skip.on {
 		b := c.in.unread()

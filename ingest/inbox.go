@@ -27,9 +27,10 @@ type inbox struct {
 	trusted int
 	class   int // of the slab to take next
 	skip    skip
+	swept   int // bytes read during a shutdown
 
 	armed    bool // a read deadline is set, for the frame that has begun
-	consumed bool // that frame is over
+	consumed bool // that frame is over, or its deadline is void
 
 	readFn func(fd uintptr) bool
 	n      int
@@ -72,6 +73,10 @@ func (in *inbox) consume(n int) {
 	in.consumed = true
 }
 
+// restart gives the frame that has begun a new deadline: the time in which nothing
+// was read of it was not its peer's.
+func (in *inbox) restart() { in.consumed = true }
+
 // fill reads at least one byte behind what is unread. At the end of the stream it
 // returns io.EOF, after the deadline of a frame os.ErrDeadlineExceeded.
 func (in *inbox) fill() error {
@@ -95,6 +100,26 @@ func (in *inbox) fill() error {
 		in.class = 1
 	}
 	return nil
+}
+
+// sweepBytes is how much of what a peer had sent before a shutdown is still read.
+const sweepBytes = 4 << 20
+
+// sweep reads, during a shutdown, what is in the socket already, without waiting,
+// so that frames which the peer had sent get their answers. It reports whether
+// there was anything. A peer that never stops sending is bounded by sweepBytes.
+func (in *inbox) sweep() bool {
+	if in.swept >= sweepBytes {
+		return false
+	}
+	in.n, in.err = 0, nil
+	err := in.c.raw.Control(func(fd uintptr) { in.readReady(fd) })
+	if err != nil || in.err != nil || in.n <= 0 {
+		return false
+	}
+	in.w += in.n
+	in.swept += in.n
+	return true
 }
 
 // compact moves the unread bytes to the front.
@@ -131,11 +156,14 @@ func (in *inbox) fit() {
 	if in.slab == nil {
 		return
 	}
-	want := in.class
-	if in.slab.class > 1 {
-		want = slabClass(max(in.need, in.trusted, in.w+1, readAheadSlabBytes))
+	want := in.slab.class
+	if want == 0 {
+		want = in.class
+	} else if want > 1 {
+		// Never a larger one: only grow does that, by what has arrived.
+		want = min(want, slabClass(max(in.need, in.trusted, in.w+1, readAheadSlabBytes)))
 	}
-	if want == in.slab.class || in.slab.class == 1 {
+	if want == in.slab.class {
 		return
 	}
 	other := in.c.srv.mem.slab(want)

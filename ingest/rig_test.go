@@ -27,11 +27,12 @@ const watchdog = 30 * time.Second
 
 // rig is a server over a real log on an in-memory disk.
 type rig struct {
-	t    testing.TB
-	cfg  Config
-	srv  *Server
-	log  *wab.Log
-	disk *vfstest.Injector
+	t     testing.TB
+	cfg   Config
+	srv   *Server
+	log   *wab.Log
+	disk  *vfstest.Injector
+	inner *vfstest.Disk
 
 	stopOnce sync.Once
 	served   chan error
@@ -39,7 +40,8 @@ type rig struct {
 
 func start(t testing.TB, cfg Config, opts wab.Options) *rig {
 	t.Helper()
-	r := &rig{t: t, disk: vfstest.NewInjector(vfstest.NewDisk()), served: make(chan error, 1)}
+	inner := vfstest.NewDisk()
+	r := &rig{t: t, disk: vfstest.NewInjector(inner), inner: inner, served: make(chan error, 1)}
 	opts.FS = r.disk
 	if opts.SegmentBytes == 0 {
 		opts.SegmentBytes = 1 << 20

@@ -18,7 +18,7 @@ import (
 type Server struct {
 	cfg       Config
 	appenders []Appender
-	sock      *socket
+	sock      *Socket
 	mem       memory
 	count     counters
 
@@ -45,7 +45,7 @@ func New(cfg Config, appenders []Appender) (*Server, error) {
 		return nil, errors.New("ingest: there is no shard to append to")
 	}
 	cfg.PeerUIDs = slices.Clone(cfg.PeerUIDs)
-	sock, err := openSocket(cfg.Path)
+	sock, err := Listen(cfg.Path)
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +173,7 @@ func (s *Server) beginStop() {
 	s.stopOnce.Do(func() {
 		s.stopping.Store(true)
 		close(s.stop)
-		s.stopErr = s.sock.close()
+		s.stopErr = s.sock.Close()
 		for _, c := range s.open() {
 			c.wake()
 		}

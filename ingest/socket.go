@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,7 +33,7 @@ func checkPath(path string) error {
 	return nil
 }
 
-// socket is a listening Unix socket that this process owns.
+// Socket is a listening Unix socket that this process owns.
 //
 // Who may own the path is decided by an flock on PATH.lock, held for life, so of
 // many starters exactly one goes on; the lock file stays, since removing it would
@@ -44,18 +45,21 @@ func checkPath(path string) error {
 //  2. bind(2): the name exists, but connect(2) is refused before listen(2);
 //  3. the name is looked at without following links: it is a socket, ours, 0600;
 //  4. listen(2).
-type socket struct {
+type Socket struct {
 	*net.UnixListener
 	path string
 	lock *os.File
 	id   fileID
+	once sync.Once
+	err  error // of Close
 }
 
 // fileID tells files apart.
 type fileID struct{ dev, ino uint64 }
 
-// openSocket locks, clears away a stale socket and listens.
-func openSocket(path string) (*socket, error) {
+// Listen takes the path, whose folder must exist, for this process: it locks, clears away a stale socket and
+// listens. ErrInUse: another process has it. What is there and is not a socket stays, and is an error.
+func Listen(path string) (*Socket, error) {
 	if err := checkPath(path); err != nil {
 		return nil, err
 	}
@@ -63,7 +67,7 @@ func openSocket(path string) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &socket{path: path, lock: lock}
+	s := &Socket{path: path, lock: lock}
 	if err := removeStale(path); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -128,7 +132,7 @@ func removeStale(path string) error {
 	return nil
 }
 
-func (s *socket) listen() error {
+func (s *Socket) listen() error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("ingest: make a socket: %w", err)
@@ -155,7 +159,7 @@ func (s *socket) listen() error {
 
 // bind gives the socket its name, which nobody can connect to yet, and makes
 // sure of its mode.
-func (s *socket) bind(fd int) error {
+func (s *Socket) bind(fd int) error {
 	if err := unix.Fchmod(fd, socketMode); err != nil {
 		return fmt.Errorf("ingest: set the mode of the socket: %w", err)
 	}
@@ -177,7 +181,7 @@ func (s *socket) bind(fd int) error {
 }
 
 // unlink removes the name if it still is this socket's.
-func (s *socket) unlink() error {
+func (s *Socket) unlink() error {
 	var st unix.Stat_t
 	if err := unix.Lstat(s.path, &st); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -194,8 +198,9 @@ func (s *socket) unlink() error {
 	return nil
 }
 
-// close stops listening, removes the name and gives the lock back, in this
-// order, so that the next owner finds nothing of this one.
-func (s *socket) close() error {
-	return errors.Join(s.UnixListener.Close(), s.unlink(), s.lock.Close())
+// Close stops listening, removes the name and gives the lock back, in this
+// order, so that the next owner finds nothing of this one. A second call does nothing.
+func (s *Socket) Close() error {
+	s.once.Do(func() { s.err = errors.Join(s.UnixListener.Close(), s.unlink(), s.lock.Close()) })
+	return s.err
 }

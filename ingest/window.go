@@ -40,15 +40,16 @@ func (w *window) waitIdle() {
 	}
 }
 
-// room waits until another record may be put in, and returns how many, and of
-// how many bytes.
-func (w *window) room() (records, bytes int) {
+// room waits until another record may be put in, and returns how many, of how many
+// bytes, and whether it had to wait.
+func (w *window) room() (records, bytes int, waited bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.records > 0 && (w.records >= w.maxRecords || w.bytes >= w.maxBytes) {
+		waited = true
 		w.changed.Wait()
 	}
-	return w.maxRecords - w.records, w.maxBytes - w.bytes
+	return w.maxRecords - w.records, w.maxBytes - w.bytes, waited
 }
 
 // put hands lots to the replier and starts it if this is the first time.

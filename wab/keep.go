@@ -47,7 +47,7 @@ func (k *keeper) run(s *Shard) time.Duration {
 	if due := s.log.opts.CursorInterval - time.Since(k.saved); due > 0 && s.cursorWaits() {
 		wait = earlier(wait, due)
 	} else {
-		if err := s.saveCursor(); err != nil {
+		if err := s.StoreCursor(); err != nil && !errors.Is(err, ErrClosed) {
 			failed = true
 		}
 		k.saved = time.Now()
@@ -194,7 +194,19 @@ func (s *Shard) syncedPosition() Position {
 	return Position{}
 }
 
-// saveCursor stores the cursor if it moved.
+// StoreCursor stores what Confirm was told, if it is not stored yet, and returns when it is on stable storage. It is for those who
+// must know that before they go on; all others leave it to the background.
+func (s *Shard) StoreCursor() error {
+	select {
+	case s.cursorTurn <- struct{}{}:
+	case <-s.stop:
+		return ErrClosed
+	}
+	defer func() { <-s.cursorTurn }()
+	return s.saveCursor()
+}
+
+// saveCursor stores the cursor if it moved. The caller has the cursor turn, or is the last goroutine of the shard.
 func (s *Shard) saveCursor() error {
 	s.mu.Lock()
 	st := cursorState{next: s.cursor, highest: s.lastNumber, synced: s.syncedPosition(), marks: append([]Position(nil), s.marks...)}
@@ -262,17 +274,20 @@ func (s *Shard) nextToRemove() (f *segmentFile, spare bool) {
 // discard removes a segment's file or makes it a spare one. What is not known to be free of damage is
 // verified first.
 func (s *Shard) discard(f *segmentFile, spare bool) error {
-	if f.keep {
+	s.mu.Lock()
+	suspect, file := f.keep, f.file
+	f.file = nil
+	s.mu.Unlock()
+	if suspect {
 		if err := s.verify(f); err != nil {
 			s.mu.Lock()
-			f.failed, f.keep = err, true
+			f.failed = err
 			s.mu.Unlock()
 			return err
 		}
 	}
-	if f.file != nil {
-		s.note("remove", f.file.Close()) // a retired file
-		f.file = nil
+	if file != nil {
+		s.note("remove", file.Close()) // a retired file
 	}
 	if !spare {
 		if err := s.log.fs.Remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -303,7 +318,7 @@ func without(segs []*segmentFile, f *segmentFile) []*segmentFile {
 
 // verify walks a confirmed segment once and quarantines the damage in it.
 func (s *Shard) verify(f *segmentFile) error {
-	file, err := s.log.fs.OpenRead(f.name)
+	file, err := s.openRead(f)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -338,6 +353,8 @@ func (s *Shard) verifyFile(f *segmentFile, file vfs.File) error {
 
 // damage describes an item of f.
 func (s *Shard) damage(f *segmentFile, it segment.Item) Damage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	d := Damage{Segment: f.addr, Offset: it.Off, Length: it.Len, FirstIndex: it.Index, Lost: int64(it.Lost), Reason: it.Reason, Durable: it.Durable || f.sealed || it.Off < f.synced, Found: s.now()}
 	if it.Kind == segment.Tail {
 		d.Lost = int64(f.index + 1 - it.Index)

@@ -109,6 +109,7 @@ func (l *Log) openShard(n int) (*Shard, error) {
 	s := &Shard{
 		log: l, number: n, dir: shardDir(n), writable: n < l.opts.Shards,
 		prepare: make(chan struct{}, 1), keep: make(chan struct{}, 1), stop: make(chan struct{}),
+		cursorTurn: make(chan struct{}, 1),
 	}
 	if err := mkdir(l.fs, s.dir); err != nil {
 		return nil, err
@@ -274,6 +275,7 @@ func (s *Shard) close() error {
 	s.next = nil
 	s.mu.Unlock()
 
+	s.cursorTurn <- struct{}{} // for good: nobody else stores the cursor any more
 	before := s.failures()
 	if next != nil { // it never held a record
 		s.note("remove", errors.Join(next.file.Close(), s.log.fs.Remove(next.name)))

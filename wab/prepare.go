@@ -10,8 +10,12 @@ import (
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
-// zeroChunk is how much zero fill is written between two looks at whether somebody waits.
-const zeroChunk = 1 << 20
+const (
+	// zeroChunk is how much zero fill is written between two looks at whether somebody waits.
+	zeroChunk = 1 << 20
+	// urgentBytes is the least size of a segment that somebody waits for.
+	urgentBytes = 4 << 20
+)
 
 // runPreparer makes the next segment while the active one is filled, so that a rotation costs the
 // commit path no I/O.
@@ -58,7 +62,7 @@ func (s *Shard) prepareNext() error {
 	if small != nil { // never used, and too small for a large record
 		s.note("prepare", errors.Join(small.file.Close(), s.log.fs.Remove(small.name)))
 	}
-	f, err := s.makeSegment(number, spare, s.segmentSize(want))
+	f, err := s.makeSegment(number, spare, want)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,13 +87,19 @@ func (s *Shard) prepareDone(err error) {
 	s.prepared = nil
 }
 
+// segmentSize returns the size of a segment that holds a group of want bytes.
 func (s *Shard) segmentSize(want int64) int64 {
 	return max(s.log.opts.SegmentBytes, segment.SectorUp(segment.HeaderBytes+want)+2*footerRoom)
 }
 
 // makeSegment brings a segment with number into being, from a recycled file if there is one. When
 // it returns, the header and the name are on stable storage.
-func (s *Shard) makeSegment(number uint64, spare *segmentFile, size int64) (*segmentFile, error) {
+func (s *Shard) makeSegment(number uint64, spare *segmentFile, want int64) (*segmentFile, error) {
+	size := s.segmentSize(want)
+	least := int64(urgentBytes)
+	if want > 0 {
+		least = size
+	}
 	if err := s.log.checkSpace(size); err != nil {
 		return nil, err
 	}
@@ -109,7 +119,7 @@ func (s *Shard) makeSegment(number uint64, spare *segmentFile, size int64) (*seg
 	}
 	if err == nil {
 		f.size = max(size, filled)
-		err = s.fillSegment(f, filled)
+		err = s.fillSegment(f, filled, least)
 	}
 	if err == nil {
 		f.name = s.path(f.stemName() + activeSuffix)
@@ -133,20 +143,27 @@ func (s *Shard) makeSegment(number uint64, spare *segmentFile, size int64) (*seg
 	return f, nil
 }
 
-// fillSegment reserves the file's space, writes zeros from filled on while nobody waits for
-// the segment, writes the header and syncs.
-func (s *Shard) fillSegment(f *segmentFile, filled int64) error {
+// fillSegment reserves the file's space, writes zeros from filled on, writes the header and syncs. An fdatasync into space that
+// holds zeros already has no metadata to write. Where somebody comes to wait for the segment, it becomes as long as it is by then.
+func (s *Shard) fillSegment(f *segmentFile, filled, least int64) error {
 	if filled < f.size {
 		if err := f.file.Preallocate(filled, f.size-filled); err != nil {
 			return err
 		}
 	}
 	var zeros []byte
-	for filled < f.size && !s.segmentAwaited() {
-		n := min(zeroChunk, f.size-filled)
-		if zeros == nil {
-			zeros = make([]byte, n)
+	for filled < f.size {
+		if filled >= least && s.segmentAwaited() {
+			if err := f.file.Truncate(filled); err != nil {
+				return err
+			}
+			f.size = filled
+			break
 		}
+		if zeros == nil {
+			zeros = make([]byte, min(zeroChunk, f.size-filled))
+		}
+		n := min(int64(len(zeros)), f.size-filled)
 		if err := writeAll(f.file, zeros[:n], filled); err != nil {
 			return err
 		}

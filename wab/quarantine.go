@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-agent/weir/wab/segment"
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
@@ -133,4 +134,83 @@ func readPatched(src vfs.File, b []byte, off int64) (int, error) {
 		}
 	}
 	return total, nil
+}
+
+// Quarantined is one report in the quarantine folder.
+type Quarantined struct {
+	Name string `json:"name"`
+	Damage
+	// Kept is how many damaged bytes are kept beside the report.
+	Kept int64 `json:"kept_bytes"`
+}
+
+const maxReport = 64 << 10
+
+// Quarantine lists the reports of a data folder, in the order of their names. It takes no lock and changes
+// nothing. A report that cannot be read is in the list with the reason in Reason.
+func Quarantine(fsys vfs.FS) ([]Quarantined, error) {
+	entries, err := fsys.ReadDir(quarantineName)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("wab: list the quarantine: %w", err)
+	}
+	kept := map[string]int64{}
+	for _, e := range entries {
+		if name, ok := strings.CutSuffix(e.Name, quarantineBytes); ok {
+			kept[name] = e.Size
+		}
+	}
+	var all []Quarantined
+	for _, e := range entries {
+		name, ok := strings.CutSuffix(e.Name, quarantineReport)
+		if !ok {
+			continue
+		}
+		q := Quarantined{Name: name, Kept: kept[name]}
+		if err := readReport(fsys, path.Join(quarantineName, e.Name), &q.Damage); err != nil {
+			q.Damage = Damage{Lost: -1, Reason: "the report cannot be read: " + err.Error()}
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
+func readReport(fsys vfs.FS, name string, d *Damage) error {
+	f, err := fsys.OpenRead(name)
+	if err != nil {
+		return err
+	}
+	b := make([]byte, maxReport)
+	n, err := readFull(f, b, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return json.Unmarshal(b[:n], d)
+}
+
+// Salvage goes through the kept bytes of a report and gives found each stretch that has the form of a record, without any check of its
+// contents: what the checksum no longer vouches for. It returns how many there were.
+func Salvage(fsys vfs.FS, q Quarantined, found func(payload []byte) error) (int, error) {
+	if q.Kept == 0 {
+		return 0, nil
+	}
+	f, err := fsys.OpenRead(path.Join(quarantineName, q.Name+quarantineBytes))
+	if err != nil {
+		return 0, fmt.Errorf("wab: salvage: %w", err)
+	}
+	b := make([]byte, min(q.Kept, segment.MaxGroupBytes))
+	n, err := readFull(f, b, 0)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return 0, fmt.Errorf("wab: salvage: %w", err)
+	}
+	count := 0
+	for _, payload := range segment.Salvage(b[:n]) {
+		if err := found(payload); err != nil {
+			return count, err
+		}
+		count++
+	}
+	return count, nil
 }

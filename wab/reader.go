@@ -172,9 +172,10 @@ func (r *Reader) leave(index uint64) (bool, error) {
 	if next == nil {
 		return false, nil
 	}
+	r.s.note("read", r.Close())
 	r.seg = nil
 	r.pos = Position{Segment: next.number, Index: 1}
-	return true, r.Close()
+	return true, nil
 }
 
 // open opens the segment at the reader's position. It reports false where there is none.
@@ -209,11 +210,11 @@ func (r *Reader) unreadable(f *segmentFile, file vfs.File) (bool, error) {
 	r.w.file = file
 	r.report(d)
 	r.seg = nil
-	err := r.Close()
+	r.s.note("read", r.Close())
 	r.pos = Position{Segment: f.number, Index: index + 1}
 	next := r.s.segmentFrom(Position{Segment: f.number + 1})
 	if next == nil {
-		return false, err
+		return false, nil
 	}
 	r.pos = Position{Segment: next.number, Index: 1}
 	return r.open()
@@ -301,21 +302,16 @@ func (s *Shard) limitLocked(f *segmentFile) (off int64, index uint64, final bool
 	return f.off, f.index, f.final()
 }
 
-// openRead opens f under the name that it has now.
+// openRead opens f. Its name on disk changes once, from active to sealed, a moment before f.name does; so the names are
+// tried in this order.
 func (s *Shard) openRead(f *segmentFile) (vfs.File, error) {
-	for {
-		s.mu.Lock()
-		name := f.name
-		s.mu.Unlock()
-		file, err := s.log.fs.OpenRead(name)
+	var file vfs.File
+	var err error
+	for _, suffix := range []string{activeSuffix, sealedSuffix} {
+		file, err = s.log.fs.OpenRead(s.path(f.stemName() + suffix))
 		if !errors.Is(err, fs.ErrNotExist) {
 			return file, err
 		}
-		s.mu.Lock()
-		same := f.name == name
-		s.mu.Unlock()
-		if same {
-			return nil, err
-		}
 	}
+	return nil, err
 }

@@ -1,11 +1,13 @@
 package wab
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 
 	"github.com/weir-agent/weir/wab/segment"
 	"github.com/weir-agent/weir/wab/vfs"
@@ -25,6 +27,10 @@ func (s *Shard) recoverShard() error {
 		s.note("cursor", err) // a hint only; a new file cannot be made in its place, so it is tried again
 	}
 	s.lastNumber = state.highest
+	// Sealed names come first: the same file under its older name, too, is what a rename in two steps leaves.
+	slices.SortStableFunc(entries, func(a, b vfs.Entry) int {
+		return cmp.Compare(boolInt(!strings.HasSuffix(a.Name, sealedSuffix)), boolInt(!strings.HasSuffix(b.Name, sealedSuffix)))
+	})
 	for _, e := range entries {
 		name, ok := parseSegmentName(e.Name)
 		if !ok {
@@ -62,13 +68,39 @@ func (s *Shard) recoverEntry(e vfs.Entry, name segmentName, state cursorState) e
 		f := s.describe(name.number, name.instance)
 		f.name, f.size = s.path(e.Name), e.Size
 		f.closed, f.recovered, f.sealed = true, true, name.suffix == sealedSuffix
-		if slices.ContainsFunc(s.segs, func(o *segmentFile) bool { return o.number == f.number }) {
-			s.ignore(e.Name, "another file has the same segment number")
+		if i := slices.IndexFunc(s.segs, func(o *segmentFile) bool { return o.number == f.number }); i >= 0 {
+			s.recoverTwin(f, s.segs[i])
 			return nil
 		}
 		return s.recoverSegment(f, state)
 	}
 	return nil
+}
+
+// recoverTwin handles a second file with the number of a segment. Where it is the same segment under the name that it had
+// before it was sealed, the older name goes.
+func (s *Shard) recoverTwin(f, sealed *segmentFile) {
+	file, err := s.log.fs.OpenRead(f.name)
+	if err == nil {
+		head := make([]byte, segment.HeaderBytes)
+		n, rerr := readFull(file, head, 0)
+		h, _, perr := segment.ParseHeader(head[:n])
+		err = errors.Join(rerr, perr, file.Close())
+		if err == nil && f.instance == sealed.instance && h == sealed.header && sealed.sealed {
+			if err := s.log.fs.Remove(f.name); err != nil {
+				s.note("remove", fmt.Errorf("wab: remove %s: %w", f.name, err))
+			}
+			return
+		}
+	}
+	s.ignore(f.name, "another file has the same segment number")
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // recoverSegment learns where the records of one segment end and takes it into the list.

@@ -48,7 +48,8 @@ type Shard struct {
 	cursorDirty bool
 	savedNext   Position // what the cursor file says
 	savedSynced Position
-	cursorFile  cursorFile     // the keeper's
+	cursorTurn  chan struct{} // capacity 1: who has sent to it may use cursorFile
+	cursorFile  cursorFile
 	dirtySince  time.Time      // when dirty was last empty
 	recyclable  []*segmentFile // files to be used again; the preparer takes them
 

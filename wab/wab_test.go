@@ -234,3 +234,22 @@ func TestKilledLogIsWholeAfterwards(t *testing.T) {
 		t.Errorf("%d records after a kill, want 50", got)
 	}
 }
+
+func TestStoreCursorIsDurable(t *testing.T) {
+	disk := vfstest.NewDisk()
+	l := openTest(t, disk, Options{CursorInterval: 1 << 40})
+	s := l.Shards()[0]
+	push(t, s, record.Durable, "a", "b", "c")
+	first := s.Stats().Confirmed
+	pos := Position{Segment: first.Segment, Index: first.Index + 1}
+	marks := []Position{{Segment: pos.Segment, Index: pos.Index + 1}}
+	s.Confirm(pos, marks)
+	if err := s.StoreCursor(); err != nil {
+		t.Fatal(err)
+	}
+	again := openTest(t, disk.Crash(vfstest.Choice{Keep: vfstest.KeepNone}), Options{})
+	got, gotMarks := again.Shards()[0].Cursor()
+	if got != pos || len(gotMarks) != 1 || gotMarks[0] != marks[0] {
+		t.Errorf("after a crash the cursor is %v with marks %v, want %v with %v", got, gotMarks, pos, marks)
+	}
+}

@@ -241,16 +241,17 @@ func TestRotationBySize(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := mustNew(t, Options{FS: d, Format: FormatLines, RotateBytes: 8})
-	for _, p := range []string{"aaa", "bbb", "ccc", "a line over the limit", "ddd"} {
+	for _, p := range []string{"aaa", "bbb", "ccc", "a line over the limit", "ddd", "eee", "fff"} {
 		mustDeliver(t, s, p)
 	}
-	wantNames(t, d, "out", "out.10", "out.7", "out.8", "out.9")
+	wantNames(t, d, "out", "out.10", "out.11", "out.7", "out.8", "out.9")
 	if got := content(t, d, "out.8"); len(got) != 2 {
 		t.Errorf("out.8 = %q, want two lines", got)
 	}
 	wantLines(t, d, "out.9", "ccc")
 	wantLines(t, d, "out.10", "a line over the limit")
-	wantLines(t, d, "out", "ddd")
+	wantLines(t, d, "out.11", "ddd", "eee")
+	wantLines(t, d, "out", "fff")
 }
 
 func TestRotationByAge(t *testing.T) {

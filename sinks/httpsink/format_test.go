@@ -3,6 +3,7 @@ package httpsink
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -218,6 +219,39 @@ func TestCompression(t *testing.T) {
 			if string(plain) != want || len(got[0].body) >= len(want) {
 				t.Errorf("%s %s: %d bytes unfold to %d, want %d", format, compression, len(got[0].body), len(plain), len(want))
 			}
+		}
+	}
+}
+
+// A transport may read a body after the request is over: it gets an error, not bytes that belong to
+// something else by then.
+func TestReleasedBodyIsNotRead(t *testing.T) {
+	data := []byte("abcdef")
+	b := newBody(data)
+	first, err := b.reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, 3)
+	if n, err := first.Read(got); n != 3 || err != nil {
+		t.Fatalf("Read = %d, %v", n, err)
+	}
+	again, err := b.reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := io.ReadAll(again); string(all) != "abcdef" || err != nil {
+		t.Errorf("a second reader = %q, %v, want all from the start", all, err)
+	}
+	b.release()
+	copy(data, "uvwxyz")
+	late, err := b.reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []io.Reader{first, again, late} {
+		if n, err := r.Read(got); n != 0 || !errors.Is(err, errReleased) {
+			t.Errorf("Read after release = %d, %v, want %v", n, err, errReleased)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -16,7 +18,7 @@ const (
 	// asked whether it lives, and pingTimeout how long the answer may take.
 	pingAfter   = 15 * time.Second
 	pingTimeout = 15 * time.Second
-	// ioBufferBytes is what each connection reads and writes at once.
+	// writeBufferBytes is what each connection writes at once.
 	writeBufferBytes = 32 << 10
 )
 
@@ -39,6 +41,7 @@ func (s *Sink) newGeneration(c *credentials, now time.Time) *generation {
 	protocols.SetHTTP2(!s.set.DisableHTTP2)
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
+		OnProxyConnectResponse: proxyAnswer,
 		DialContext:            s.conns.dial,
 		TLSHandshakeTimeout:    s.set.TLSTimeout,
 		IdleConnTimeout:        s.set.IdleTimeout,
@@ -53,6 +56,18 @@ func (s *Sink) newGeneration(c *credentials, now time.Time) *generation {
 		t.TLSClientConfig = c.tls.Clone()
 	}
 	return &generation{transport: t, born: now, tls: c.files}
+}
+
+// proxyError says that a proxy refused to make a tunnel.
+type proxyError struct{ status int }
+
+func (e *proxyError) Error() string { return "the proxy answered " + strconv.Itoa(e.status) }
+
+func proxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+	if answer.StatusCode != http.StatusOK {
+		return &proxyError{answer.StatusCode}
+	}
+	return nil
 }
 
 // enter returns the generation and the credentials that a Deliver uses, and what

@@ -110,8 +110,10 @@ type Options struct {
 	// Status overrides the table of answers: the key is a status ("409") or a
 	// class ("4xx"), the value delivered, retry, hold, split or reject [status].
 	Status map[string]string `toml:"status"`
-	// Partial says how an answer tells records apart, in ndjson and json: none
-	// (default), bulk (Elasticsearch _bulk) or multistatus (207 with an array of statuses) [partial].
+	// Partial says how an answer tells records apart, in ndjson and json: none (default), bulk
+	// (Elasticsearch _bulk) or multistatus (207 with an array of statuses). An answer that should and
+	// cannot be read delivers nothing. With none, a 207 that can be read as multistatus
+	// counts as such, and any other as every 2xx does [partial].
 	Partial string `toml:"partial"`
 	// BulkAction, with ndjson and bulk, puts an action line that names the record's id
 	// before each record: none (default), create or index. With create a
@@ -280,7 +282,8 @@ func fromEnv(f *faults, key, name string) string {
 func ownHeader(name string) bool {
 	switch name {
 	case "Content-Length", "Transfer-Encoding", "Content-Encoding", "Connection", "Trailer", "Te", "Upgrade", "Expect",
-		"Keep-Alive", "Proxy-Connection", "Idempotency-Key", "Weir-Segment", "Weir-Index", "Weir-Record-Count", "Content-Type":
+		"Keep-Alive", "Proxy-Connection", "Idempotency-Key", "Weir-Segment", "Weir-Index", "Weir-Record-Count", "Content-Type",
+		"Accept-Encoding":
 		return true
 	}
 	return false

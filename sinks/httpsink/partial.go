@@ -138,7 +138,7 @@ func parseMultiStatus(body []byte, n int) ([]itemAnswer, error) {
 		if it.Status < 200 || it.Status > 599 {
 			return nil, fmt.Errorf("an item of the multi-status answer has status %d", it.Status)
 		}
-		items = append(items, itemAnswer{status: it.Status, text: it.Message + string(it.Error)})
+		items = append(items, itemAnswer{status: it.Status, text: it.Message + " " + string(it.Error)})
 	}
 	return items, nil
 }

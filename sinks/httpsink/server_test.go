@@ -66,6 +66,7 @@ func newUnstarted(answer func(n int, w http.ResponseWriter, r *request)) *endpoi
 			answer(n, w, &got)
 		}
 	}))
+	e.Config.ErrorLog = discardLog()
 	return e
 }
 

@@ -292,9 +292,17 @@ func (a *attempt) read(resp *http.Response, want wanted) (sinks.Outcome, []byte)
 	return o, nil
 }
 
-// failed is the outcome of an attempt that got no answer.
+// failed is the outcome of an attempt that got no answer from the endpoint. A proxy
+// can hold it, but no proxy's word delivers or rejects a record.
 func (a *attempt) failed(err error) sinks.Outcome {
-	return sinks.Outcome{Verdict: sinks.Retry, Reason: a.reason(err.Error())}
+	o := sinks.Outcome{Verdict: sinks.Retry, Reason: a.reason(err.Error())}
+	if e, ok := errors.AsType[*proxyError](err); ok {
+		o.Status = e.status
+		if a.sink.set.status.verdict(e.status) == sinks.Hold {
+			o.Verdict = sinks.Hold
+		}
+	}
+	return o
 }
 
 func (a *attempt) reason(text string) string {

@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
+	"net/http/pprof"
 	"time"
+
+	"github.com/weir-agent/weir/drain/deadletter"
+	"github.com/weir-agent/weir/ingest"
 )
 
 // Options says where to listen and what to answer.
@@ -23,6 +25,7 @@ type Options struct {
 	Metrics http.Handler
 	Pause   func()
 	Resume  func()
+	Letters *deadletter.Store
 	Log     *slog.Logger
 }
 
@@ -30,7 +33,6 @@ type Options struct {
 type Server struct {
 	tcp    net.Listener
 	unix   net.Listener
-	path   string
 	public *http.Server
 	local  *http.Server
 }
@@ -43,33 +45,19 @@ const (
 
 // New listens on both addresses.
 func New(o Options) (*Server, error) {
-	s := &Server{path: o.Socket, public: server(o.routes(false), o.Log), local: server(o.routes(true), o.Log)}
+	s := &Server{public: server(o.routes(false), o.Log), local: server(o.routes(true), o.Log)}
 	var err error
 	if o.Listen != "" {
 		if s.tcp, err = net.Listen("tcp", o.Listen); err != nil {
 			return nil, fmt.Errorf("admin.listen: %w: choose another address with --admin", err)
 		}
 	}
-	if s.unix, err = listenLocal(o.Socket); err != nil {
-		return nil, errors.Join(err, s.close())
-	}
-	return s, nil
-}
-
-// listenLocal makes the admin socket. Its folder's lock is held by the log, so that what is left there is stale. The
-// permissions are set before anybody can connect: connecting fails until listen.
-func listenLocal(path string) (net.Listener, error) {
-	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == fs.ModeSocket {
-		if err := os.Remove(path); err != nil {
-			return nil, fmt.Errorf("admin.socket: %w", err)
-		}
-	}
-	config := net.ListenConfig{Control: chmodBeforeListen(path)}
-	l, err := config.Listen(context.Background(), "unix", path)
+	unix, err := ingest.Listen(o.Socket)
 	if err != nil {
-		return nil, fmt.Errorf("admin.socket: %w", err)
+		return nil, errors.Join(fmt.Errorf("admin.socket: %w", err), s.Close())
 	}
-	return l, nil
+	s.unix = unix
+	return s, nil
 }
 
 func server(h http.Handler, log *slog.Logger) *http.Server {
@@ -107,10 +95,11 @@ func (s *Server) Serve() error {
 
 // Shutdown stops the server and waits for answers under way until ctx ends.
 func (s *Server) Shutdown(ctx context.Context) error {
-	return errors.Join(s.local.Shutdown(ctx), s.public.Shutdown(ctx), s.close())
+	return errors.Join(s.local.Shutdown(ctx), s.public.Shutdown(ctx), s.Close())
 }
 
-func (s *Server) close() error {
+// Close stops listening, without waiting for answers under way.
+func (s *Server) Close() error {
 	var errs []error
 	for _, l := range []net.Listener{s.tcp, s.unix} {
 		if l == nil {
@@ -146,6 +135,10 @@ func (o Options) routes(local bool) http.Handler {
 	})
 	mux.Handle("GET /metrics", o.Metrics)
 	if local {
+		o.letterRoutes(mux)
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 		mux.HandleFunc("POST /api/v1/drain/pause", func(w http.ResponseWriter, _ *http.Request) { o.Pause(); text(w, http.StatusOK, "paused\n") })
 		mux.HandleFunc("POST /api/v1/drain/resume", func(w http.ResponseWriter, _ *http.Request) { o.Resume(); text(w, http.StatusOK, "resumed\n") })
 	}

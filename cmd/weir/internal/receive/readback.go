@@ -17,7 +17,9 @@ const (
 	readBytes      = 64 << 10
 )
 
-// readBack fills the set of keys from the file and cuts off what a crash left unfinished at its end.
+// readBack fills the set of keys from the file and cuts off what a crash left unfinished at its end: a line
+// without line feed, a batch without its last line, and lines that hold zeros, which a power cut leaves where a part
+// of a write is missing. Where whole lines follow such a one it is no end, and an error.
 // It keeps no more than a prefix of each line in memory.
 func (s *store) readBack() error {
 	size, err := s.file.Size()
@@ -27,20 +29,31 @@ func (s *store) readBack() error {
 	in := bufio.NewReaderSize(io.NewSectionReader(s.file, 0, size), readBytes)
 	var b batchState
 	var end, whole int64 // behind the last line; behind the last one that completes its batch
+	torn := int64(0)     // the number of the first line with zeros
 	for n := int64(1); ; n++ {
-		prefix, length, err := readLine(in)
+		line, err := readLine(in)
 		if errors.Is(err, io.EOF) {
 			break // a torn line, or none
 		}
 		if err != nil {
 			return err
 		}
-		end += length
-		head, ok := parsePrefix(prefix)
+		if line.zeros {
+			torn = n
+			continue
+		}
+		head, ok := parsePrefix(line.prefix)
+		if torn > 0 && ok {
+			return fmt.Errorf("line %d is damaged, and more follow", torn)
+		}
+		if torn > 0 {
+			continue // the rest of a torn line that held a line feed by chance
+		}
 		if !ok || !b.follows(head) {
 			return fmt.Errorf("line %d was not written by this program", n)
 		}
-		b.take(head)
+		end += line.length
+		b.last = head
 		if b.complete() {
 			if head.keyed {
 				s.stored[head.key] = struct{}{}
@@ -56,23 +69,32 @@ func (s *store) readBack() error {
 	return s.file.Truncate(whole)
 }
 
-// readLine reads up to and with the next line feed; it returns the first bytes of the line, valid until the
-// next call, and the length of the whole. Without a line feed it returns io.EOF.
-func readLine(in *bufio.Reader) ([]byte, int64, error) {
-	part, err := in.ReadSlice('\n')
-	length := int64(len(part))
-	if err == nil {
-		return part, length, nil
+// rawLine is a line of which only the first bytes are kept, until the next one is read.
+type rawLine struct {
+	prefix []byte
+	length int64 // with the line feed
+	zeros  bool  // a zero byte is in it, which no line of ours holds
+}
+
+// readLine reads up to and with the next line feed. Without one it returns io.EOF.
+func readLine(in *bufio.Reader) (rawLine, error) {
+	var line rawLine
+	for {
+		part, err := in.ReadSlice('\n')
+		line.length += int64(len(part))
+		line.zeros = line.zeros || bytes.IndexByte(part, 0) >= 0
+		switch {
+		case err == nil && line.prefix == nil:
+			line.prefix = part
+			return line, nil
+		case err == nil:
+			return line, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return line, err
+		case line.prefix == nil:
+			line.prefix = bytes.Clone(part[:maxPrefixBytes])
+		}
 	}
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		return nil, 0, err
-	}
-	prefix := bytes.Clone(part[:maxPrefixBytes])
-	for errors.Is(err, bufio.ErrBufferFull) {
-		part, err = in.ReadSlice('\n')
-		length += int64(len(part))
-	}
-	return prefix, length, err
 }
 
 // lineHead is what a line says before its payload.
@@ -133,8 +155,6 @@ func (b *batchState) follows(h lineHead) bool {
 	}
 	return h.key == b.last.key && h.of == b.last.of && h.line == b.last.line+1
 }
-
-func (b *batchState) take(h lineHead) { b.last = h }
 
 // complete tells whether the last line ends its batch; before the first line nothing is open.
 func (b *batchState) complete() bool { return b.last.line == b.last.of }

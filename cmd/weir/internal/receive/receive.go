@@ -200,10 +200,11 @@ type meter struct {
 
 func (m *meter) Read(p []byte) (int, error) {
 	n, err := m.r.Read(p)
-	m.held += int64(n)
-	if m.total.Add(int64(n)) > m.limit {
-		return n, errBusy
+	if m.total.Add(int64(n)) > m.limit && n > 0 {
+		m.total.Add(int64(-n)) // others are not to suffer for what is refused
+		return 0, errBusy
 	}
+	m.held += int64(n)
 	return n, err
 }
 

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weir-agent/weir"
+
+// edges is the import table of the design: what each package may import of ours, and of others. A name ending in "/..." stands for
+// everything below. A package that is not here fails the test, so that the table stays whole.
+var edges = map[string][]string{
+	"wab/record":      {},
+	"wab/vfs":         {"golang.org/x/sys/unix"},
+	"wab/vfs/vfstest": {"wab/vfs"},
+	"wab/segment":     {"wab/record"},
+	"wab":             {"wab/record", "wab/vfs", "wab/segment"},
+	"wab/wabtest":     {"wab", "wab/record", "wab/vfs", "wab/vfs/vfstest", "wab/segment"},
+
+	"ingest/frame": {"wab/record", "github.com/klauspost/crc32"},
+	"ingest":       {"ingest/frame", "wab/record", "wab", "golang.org/x/sys/unix"},
+
+	"sinks":          {"wab/record"},
+	"sinks/discard":  {"sinks", "wab/record"},
+	"sinks/filesink": {"sinks", "wab/record", "wab/vfs"},
+	"sinks/httpsink": {
+		"sinks", "wab/record", "github.com/hashicorp/go-retryablehttp",
+		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
+	},
+	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
+
+	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
+	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
+
+	"conformance":                 {"ingest/frame", "wab/record"},
+	"conformance/cmd/conformance": {"conformance", "ingest/frame", "wab/record"},
+	"clients/go":                  {"ingest/frame", "wab/record"},
+
+	"cmd/weir": {"cmd/weir/internal/cli"},
+	"cmd/weir/internal/config": {
+		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
+	},
+	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
+	"cmd/weir/internal/admin":   {"ingest", "drain/deadletter", "wab/record"},
+	"cmd/weir/internal/receive": {
+		"sinks/filesink", "wab/record", "wab/vfs", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
+	},
+	"cmd/weir/internal/daemon": {
+		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "wab", "wab/vfs",
+	},
+	"cmd/weir/internal/cli": {
+		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",
+		"ingest/frame", "wab", "wab/record", "wab/vfs", "drain/deadletter", "github.com/spf13/cobra", "github.com/schollz/progressbar/v3", "golang.org/x/term",
+	},
+	"cmd/weir/internal/demo": {"clients/go"},
+
+	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},
+	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
+	"cmd/weir-bench/internal/baseline": {"cmd/weir-bench/internal/load", "golang.org/x/sys/unix"},
+	"cmd/weir-bench/internal/proc":     {},
+	"cmd/weir-bench/internal/report":   {"cmd/weir-bench/internal/load"},
+	"cmd/weir-bench/internal/cli": {
+		"cmd/weir-bench/internal/baseline", "cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "cmd/weir-bench/internal/report",
+		"ingest/frame", "wab/record", "github.com/spf13/cobra",
+	},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func goList(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"/...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
+
+func allowed(table []string, imp string) bool {
+	return slices.ContainsFunc(table, func(a string) bool {
+		prefix, below := strings.CutSuffix(a, "/...")
+		return imp == a || below && (imp == prefix || strings.HasPrefix(imp, prefix+"/"))
+	})
+}
+
+// TestImports holds the package tree to the import table: an edge that is not in it fails.
+func TestImports(t *testing.T) {
+	packages := goList(t)
+	if len(packages) < len(edges)/2 {
+		t.Fatalf("go list found %d packages only", len(packages))
+	}
+	for _, p := range packages {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		table, ok := edges[name]
+		if !ok {
+			t.Errorf("package %s is not in the import table", name)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if ours, ok := strings.CutPrefix(imp, module+"/"); ok {
+				imp = ours
+			} else if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+				continue // the standard library
+			}
+			if !allowed(table, imp) {
+				t.Errorf("package %s imports %s, which the table does not allow", name, imp)
+			}
+			if strings.HasSuffix(imp, "test") && !strings.HasSuffix(name, "test") {
+				t.Errorf("package %s imports the test package %s", name, imp)
+			}
+		}
+	}
+}

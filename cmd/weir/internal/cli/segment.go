@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-agent/weir/cmd/weir/internal/config"
+	"github.com/weir-agent/weir/wab"
+	"github.com/weir-agent/weir/wab/record"
+	"github.com/weir-agent/weir/wab/vfs"
+)
+
+// dataFlag adds the flags that say where the data is, and returns how to open the folder for reading.
+func dataFlag(cmd *cobra.Command) func() (*vfs.Dir, error) {
+	load := configFlags(cmd)
+	return func() (*vfs.Dir, error) {
+		cfg, err := load()
+		if err != nil {
+			return nil, err
+		}
+		dir, err := vfs.OpenDir(cfg.WAB.Dir)
+		if err != nil {
+			return nil, fmt.Errorf("data folder: %w", err)
+		}
+		return dir, nil
+	}
+}
+
+func newSegment(s streams) *cobra.Command {
+	cmd := &cobra.Command{Use: "segment", Short: "Look into the log, running or not: nothing is changed"}
+	cmd.AddCommand(newSegmentList(s), newSegmentInspect(s), newSegmentDump(s), newSegmentVerify(s))
+	return cmd
+}
+
+// onSegments runs do on the segments of the data folder, or on those that are named.
+func onSegments(dir *vfs.Dir, names []string, do func(wab.SegmentInfo) error) error {
+	all, err := wab.Segments(dir)
+	if err != nil {
+		return err
+	}
+	wanted := map[string]bool{}
+	for _, n := range names {
+		wanted[n] = true
+	}
+	for _, info := range all {
+		if len(names) > 0 && !wanted[info.Name] && !wanted[info.Address] {
+			continue
+		}
+		delete(wanted, info.Name)
+		delete(wanted, info.Address)
+		if err := do(info); err != nil {
+			return err
+		}
+	}
+	for n := range wanted {
+		return fmt.Errorf("there is no segment %s: weir segment list shows what there is", n)
+	}
+	return nil
+}
+
+type segmentRow struct {
+	Name    string     `json:"name"`
+	Shard   int        `json:"shard"`
+	Number  uint64     `json:"number"`
+	Sealed  bool       `json:"sealed"`
+	Bytes   int64      `json:"bytes"`
+	Records uint64     `json:"records"`
+	First   *time.Time `json:"first,omitempty"`
+	Last    *time.Time `json:"last,omitempty"`
+	Problem string     `json:"problem,omitempty"`
+}
+
+func rowOf(i wab.SegmentInfo) segmentRow {
+	r := segmentRow{Name: i.Name, Shard: i.Shard, Number: i.Number, Sealed: i.Sealed, Bytes: i.Bytes, Records: i.Records, Problem: i.Problem}
+	if !i.First.IsZero() {
+		r.First, r.Last = &i.First, &i.Last
+	}
+	return r
+}
+
+func newSegmentList(s streams) *cobra.Command {
+	cmd := &cobra.Command{Use: "list", Short: "List the segments"}
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
+	open := dataFlag(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		dir, err := open()
+		if err != nil {
+			return err
+		}
+		defer dir.Close() // only read
+		enc := json.NewEncoder(s.out)
+		w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+		if !*asJSON {
+			fmt.Fprintln(w, "SEGMENT\tSTATE\tSIZE\tRECORDS\tLAST APPEND\tPROBLEM")
+		}
+		err = onSegments(dir, nil, func(i wab.SegmentInfo) error {
+			if *asJSON {
+				return enc.Encode(rowOf(i))
+			}
+			state, records, last := "open", "-", "-"
+			if i.Sealed {
+				state, records = "sealed", fmt.Sprint(i.Records)
+			}
+			if !i.Last.IsZero() {
+				last = i.Last.Format(time.RFC3339)
+			}
+			_, err := fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", i.Name, state, config.Size(i.Bytes).Human(), records, last, i.Problem)
+			return err
+		})
+		return errors.Join(err, w.Flush())
+	}
+	return cmd
+}
+
+func newSegmentInspect(s streams) *cobra.Command {
+	cmd := &cobra.Command{Use: "inspect SEGMENT...", Short: "Print what header and footer of a segment say", Args: cobra.MinimumNArgs(1)}
+	open := dataFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		dir, err := open()
+		if err != nil {
+			return err
+		}
+		defer dir.Close() // only read
+		enc := json.NewEncoder(s.out)
+		enc.SetIndent("", "  ")
+		return onSegments(dir, args, func(i wab.SegmentInfo) error { return enc.Encode(rowOf(i)) })
+	}
+	return cmd
+}
+
+// dumped is a record as dump prints it.
+type dumped struct {
+	record.Coordinate
+	Appended time.Time
+	Payload  []byte
+}
+
+// MarshalJSON implements json.Marshaler.
+func (d dumped) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		ID       record.ID `json:"id"`
+		Segment  string    `json:"segment"`
+		Index    uint64    `json:"index"`
+		Appended time.Time `json:"appended"`
+		Payload  string    `json:"payload,omitempty"`
+		Base64   []byte    `json:"payload_base64,omitempty"`
+	}{d.ID, d.Segment, d.Index, d.Appended, textOf(d.Payload), binaryOf(d.Payload)})
+}
+
+// textOf and binaryOf are the two forms of a payload in JSON: text where it is UTF-8, base64 elsewhere.
+func textOf(payload []byte) string {
+	if !utf8.Valid(payload) {
+		return ""
+	}
+	return string(payload)
+}
+
+func binaryOf(payload []byte) []byte {
+	if utf8.Valid(payload) {
+		return nil
+	}
+	return payload
+}
+
+func newSegmentDump(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "dump [SEGMENT...]", Short: "Print the records of segments as JSON lines, delivered or not", Args: cobra.ArbitraryArgs,
+		Example: "  weir segment dump --data-dir /var/lib/weir | jq -r .payload",
+	}
+	open := dataFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		dir, err := open()
+		if err != nil {
+			return err
+		}
+		defer dir.Close() // only read
+		enc := json.NewEncoder(s.out)
+		damaged := false
+		err = onSegments(dir, args, func(i wab.SegmentInfo) error {
+			_, err := wab.Walk(dir, i, func(r *record.Record, d *wab.Damage) error {
+				if d != nil {
+					damaged = true
+					return tellDamage(s.err, d)
+				}
+				return enc.Encode(dumped{r.Coordinate, r.Appended, r.Payload})
+			})
+			return err
+		})
+		if err == nil && damaged {
+			return silentError{}
+		}
+		return err
+	}
+	return cmd
+}
+
+func tellDamage(w io.Writer, d *wab.Damage) error {
+	lost := "an unknown number of"
+	if d.Lost >= 0 {
+		lost = fmt.Sprint(d.Lost)
+	}
+	_, err := fmt.Fprintf(w, "%s: damage at offset %d, %d bytes, %s records from index %d: %s\n", d.Segment, d.Offset, d.Length, lost, d.FirstIndex, d.Reason)
+	return err
+}
+
+func newSegmentVerify(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "verify [SEGMENT...]", Short: "Read segments whole and check every record; the exit status is 1 if any is damaged", Args: cobra.ArbitraryArgs,
+	}
+	open := dataFlag(cmd)
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		dir, err := open()
+		if err != nil {
+			return err
+		}
+		defer dir.Close() // only read
+		segments, records, damages := 0, 0, 0
+		err = onSegments(dir, args, func(i wab.SegmentInfo) error {
+			segments++
+			if i.Problem != "" {
+				damages++
+				fmt.Fprintf(s.out, "%s: %s\n", i.Name, i.Problem)
+			}
+			_, err := wab.Walk(dir, i, func(r *record.Record, d *wab.Damage) error {
+				if d == nil {
+					records++
+					return nil
+				}
+				damages++
+				return tellDamage(s.out, d)
+			})
+			if corrupt := (*wab.CorruptError)(nil); errors.As(err, &corrupt) {
+				fmt.Fprintln(s.out, corrupt)
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "%d segments, %d records verified, %d faults\n", segments, records, damages)
+		if damages > 0 {
+			return silentError{}
+		}
+		return nil
+	}
+	return cmd
+}

@@ -1,0 +1,313 @@
+package httpsink
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-agent/weir/sinks"
+)
+
+// authority issues certificates for tests.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newAuthority(t *testing.T, name string) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key, a.pem, _ = issue(t, name, nil)
+	return a
+}
+
+// issue makes a certificate for 127.0.0.1, signed by ca or by itself.
+func issue(t *testing.T, name string, ca *authority) (*x509.Certificate, *ecdsa.PrivateKey, []byte, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: ca == nil,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	parent, signer := template, key
+	if ca != nil {
+		parent, signer = ca.cert, ca.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
+}
+
+func (a *authority) pair(t *testing.T, name string) tls.Certificate {
+	t.Helper()
+	_, _, certPEM, keyPEM := issue(t, name, a)
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
+func (a *authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// replace puts data under path in one step, as tools that rotate files do.
+func replace(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := errors.Join(os.WriteFile(path+".new", data, 0o600), os.Rename(path+".new", path)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestProtocolIsNegotiated(t *testing.T) {
+	for _, disable := range []bool{false, true} {
+		e := newUnstarted(nil)
+		e.EnableHTTP2 = true
+		e.StartTLS()
+		t.Cleanup(e.Close)
+		s := mustNew(t, Options{URL: e.URL, CAFile: caFileOf(t, e), DisableHTTP2: disable})
+		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+		want := "HTTP/2.0"
+		if disable {
+			want = "HTTP/1.1"
+		}
+		got := e.all()[0]
+		if got.proto != want {
+			t.Errorf("protocol = %s, want %s", got.proto, want)
+		}
+		wantSized(t, got)
+	}
+}
+
+func TestUnknownAuthorityIsRetried(t *testing.T) {
+	e := newUnstarted(nil)
+	e.StartTLS()
+	t.Cleanup(e.Close)
+	s := mustNew(t, Options{URL: e.URL})
+	out := s.Deliver(t.Context(), batchOf("a"))
+	wantWords(t, out, "retry")
+	if !strings.Contains(out[0].Reason, "certificate") {
+		t.Errorf("reason = %q", out[0].Reason)
+	}
+	if n := len(e.all()); n != 0 {
+		t.Errorf("%d requests reached an endpoint that is not trusted", n)
+	}
+}
+
+// F57: the client certificate and the authority are read again when their files change.
+func TestF57CertificatesRotate(t *testing.T) {
+	oldCA, newCA, clients := newAuthority(t, "old"), newAuthority(t, "new"), newAuthority(t, "clients")
+	var mu sync.Mutex
+	server := oldCA.pair(t, "server") // guarded by mu
+	var names []string                // of the clients, guarded by mu
+	e := newUnstarted(nil)
+	verify := func(s tls.ConnectionState) error {
+		mu.Lock()
+		defer mu.Unlock()
+		names = append(names, s.PeerCertificates[0].Subject.CommonName)
+		return nil
+	}
+	e.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return &tls.Config{
+			Certificates: []tls.Certificate{server}, NextProtos: []string{"h2", "http/1.1"},
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients.pool(), VerifyConnection: verify,
+		}, nil
+	}}
+	e.EnableHTTP2 = true
+	e.StartTLS()
+	t.Cleanup(e.Close)
+
+	dir := t.TempDir()
+	ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	rotateClient := func(name string) {
+		_, _, c, k := issue(t, name, clients)
+		replace(t, cert, c)
+		replace(t, key, k)
+	}
+	replace(t, ca, oldCA.pem)
+	rotateClient("first")
+	s := mustNew(t, Options{URL: e.URL, CAFile: ca, CertFile: cert, KeyFile: key})
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	rotateClient("second")
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	mu.Lock()
+	if got := strings.Join(names, " "); got != "first second" {
+		t.Errorf("clients seen: %s, want first second", got)
+	}
+	server = newCA.pair(t, "server")
+	mu.Unlock()
+	rotateClient("third") // new connections meet the new server certificate
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "retry")
+	replace(t, ca, newCA.pem)
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+
+	// Half a rotation and nonsense keep what is good in use.
+	_, _, c, _ := issue(t, "half", clients)
+	replace(t, cert, c)
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	replace(t, ca, []byte("no certificate"))
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+}
+
+// F57: the token is read again when its file changes.
+func TestF57TokenRotates(t *testing.T) {
+	e := newEndpoint(t, func(_ int, w http.ResponseWriter, r *request) {
+		if r.header.Get("Authorization") == "Bearer token-3" {
+			http.Error(w, "no: token-3", http.StatusUnauthorized)
+		}
+	})
+	path := filepath.Join(t.TempDir(), "token")
+	replace(t, path, []byte("token-1\n"))
+	s := mustNew(t, Options{URL: e.URL, TokenFile: path})
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	replace(t, path, []byte("token-2\n"))
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	for _, bad := range []string{"", " \n", "to\x01ken", strings.Repeat("x", maxFileBytes+1)} {
+		replace(t, path, []byte(bad))
+		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	}
+	replace(t, path, []byte("token-3"))
+	out := s.Deliver(t.Context(), batchOf("a"))
+	wantWords(t, out, "hold 401")
+	if out[0].Reason != "HTTP 401: no: [redacted]" {
+		t.Errorf("reason = %q", out[0].Reason)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	out = s.Deliver(t.Context(), batchOf("a"))
+	if out[0].Verdict != sinks.Hold || !strings.Contains(out[0].Reason, "old credentials are in use (sink.http.token_file: ") {
+		t.Errorf("outcome without the file = %+v", out[0])
+	}
+	var got []string
+	for _, r := range e.all() {
+		got = append(got, strings.TrimPrefix(r.header.Get("Authorization"), "Bearer token-"))
+	}
+	if all := strings.Join(got, " "); all != "1 2 2 2 2 2 3 3" {
+		t.Errorf("tokens used: %s", all)
+	}
+}
+
+func TestBasicAuthentication(t *testing.T) {
+	e := newEndpoint(t, nil)
+	path := filepath.Join(t.TempDir(), "password")
+	replace(t, path, []byte("first word\n"))
+	t.Setenv("WEIR_TEST_PASSWORD", "from env")
+	withUser := strings.Replace(e.URL, "http://", "http://me:p%40ss@", 1)
+	for _, tc := range []struct {
+		o    Options
+		want string
+	}{
+		{Options{URL: e.URL, Username: "me", PasswordFile: path}, "me:first word"},
+		{Options{URL: e.URL, Username: "me", PasswordEnv: "WEIR_TEST_PASSWORD"}, "me:from env"},
+		{Options{URL: withUser}, "me:p@ss"},
+		{Options{URL: e.URL, Username: "me"}, "me:"},
+	} {
+		s := mustNew(t, tc.o)
+		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+		all := e.all()
+		r := http.Request{Header: all[len(all)-1].header}
+		user, password, _ := r.BasicAuth()
+		if user+":"+password != tc.want {
+			t.Errorf("credentials = %s:%s, want %s", user, password, tc.want)
+		}
+	}
+	s := mustNew(t, Options{URL: e.URL, Username: "me", PasswordFile: path})
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	replace(t, path, []byte("second"))
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	all := e.all()
+	r := http.Request{Header: all[len(all)-1].header}
+	if _, password, _ := r.BasicAuth(); password != "second" {
+		t.Errorf("password = %q after the file changed, want second", password)
+	}
+}
+
+func TestTokenFromTheEnvironment(t *testing.T) {
+	e := newEndpoint(t, nil)
+	t.Setenv("WEIR_TEST_TOKEN", "abcd")
+	s := mustNew(t, Options{URL: e.URL, TokenEnv: "WEIR_TEST_TOKEN"})
+	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantHeader(t, e.all()[0], "Authorization", "Bearer abcd")
+}
+
+func TestSecretsStayOutOfReasons(t *testing.T) {
+	e := newEndpoint(t, func(_ int, w http.ResponseWriter, r *request) {
+		http.Error(w, r.path+" "+r.header.Get("Authorization")+" "+r.header.Get("X-Api-Key"), http.StatusBadRequest)
+	})
+	t.Setenv("WEIR_TEST_TOKEN", "hidden-token")
+	secrets := []string{"hidden-token", "hidden-key", "hidden%20query", "hidden query", "hidden-password", "aGlkZGVu"}
+	check := func(text string) {
+		t.Helper()
+		for _, secret := range secrets {
+			if strings.Contains(text, secret) {
+				t.Errorf("%q shows %q", text, secret)
+			}
+		}
+	}
+	query := "/x?sig=hidden%20query&a=1"
+	for _, o := range []Options{
+		{URL: e.URL + query, TokenEnv: "WEIR_TEST_TOKEN", Headers: map[string]string{"X-Api-Key": "hidden-key"}},
+		{URL: strings.Replace(e.URL, "http://", "http://hidden:hidden-password@", 1) + query},
+		{URL: "http://no-such-host.invalid" + query, TokenEnv: "WEIR_TEST_TOKEN"},
+		{URL: "http://hidden:hidden-password@127.0.0.1:1" + query},
+	} {
+		for _, format := range []string{FormatRaw, FormatNDJSON} {
+			o.Format = format
+			out := mustNew(t, o).Deliver(t.Context(), batchOf("a", "b"))
+			if out[0].Verdict == sinks.Delivered || out[0].Reason == "" {
+				t.Errorf("outcome = %+v, want a reason", out[0])
+			}
+			check(out[0].Reason)
+		}
+	}
+	for _, bad := range []string{"http://hidden:hidden-password@host:port/", "ftp://x/?k=hidden%20query", "http://hidden-key\x7f/", "http://[hidden-token/"} {
+		_, err := New(Options{URL: bad})
+		if err == nil {
+			t.Fatalf("%q was accepted", bad)
+		}
+		check(err.Error())
+	}
+}
