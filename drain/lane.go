@@ -71,7 +71,8 @@ func (l *lane) round(ctx context.Context) (err error) {
 		r.part()
 		l.meter.update(func(s *ShardStats) { s.InFlight, s.InFlightRecords, s.Hung, s.NextAttempt = 0, 0, 0, time.Time{} })
 	}()
-	r.wg.Go(func() { r.runFeed(feedCtx) })
+	f := l.origin.open()
+	r.wg.Go(func() { r.runFeed(feedCtx, f) })
 	r.loop(ctx)
 	return r.err
 }
@@ -153,14 +154,13 @@ func (r *round) part() {
 }
 
 // runFeed hands batches to the loop.
-func (r *round) runFeed(ctx context.Context) {
+func (r *round) runFeed(ctx context.Context, f feed) {
 	defer func() {
 		if v := recover(); v != nil {
 			err := r.lane.panicked(false, v)
 			r.post(func() { r.err = err })
 		}
 	}()
-	f := r.lane.origin.open()
 	defer f.close() // read only
 	for ctx.Err() == nil {
 		b, err := f.next(ctx)
@@ -253,7 +253,11 @@ func earliest(a, b time.Time) time.Time {
 func (r *round) admit(b batch) {
 	s := &slot{end: b.end, shard: b.shard}
 	if len(b.records) > 0 {
-		s.pieces = []*piece{{slot: s, records: b.records}}
+		p := &piece{slot: s, records: b.records}
+		if b.anew {
+			p.job = mark
+		}
+		s.pieces = []*piece{p}
 	}
 	r.slots = append(r.slots, s)
 	r.lane.meter.update(func(st *ShardStats) {
@@ -380,6 +384,10 @@ func (r *round) worked(p *piece, err error) {
 	r.jobs--
 	p.busy = false
 	now := time.Now()
+	if p.job == mark { // where it failed the log says so, and its records are sent all the same
+		p.job = noJob
+		return
+	}
 	if err != nil {
 		p.fails++
 		p.full = errors.Is(err, deadletter.ErrFull)

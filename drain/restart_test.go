@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,12 +37,24 @@ func TestRestartRepeatsBatches(t *testing.T) {
 				b.run(s, Options{BatchRecords: 10})
 				b.push(0, numbered(0, 25)...) // 10, 10, and 5 by linger
 				after(time.Second)
-				b.push(0, "late") // 1 by linger
+				b.push(0, "s") // 1 by linger
 				after(time.Second)
 				first := s.calls()
+				slices.SortFunc(first, func(a, b attempt) int { return strings.Compare(a.payloads(), b.payloads()) })
 				if len(first) != 4 {
 					t.Fatalf("%d batches, want 4", len(first))
 				}
+				if kill {
+					logDisk, deadDisk = logDisk.Kill(), deadDisk.Kill()
+				}
+				b.stop()
+				<-b.ended
+				_, _ = b.log.Close(), b.dead.Close()
+
+				// A run that takes up only the first of them does not forget the others.
+				b = openBench(t, logDisk, deadDisk, 1)
+				b.run(scripted(holdAll), Options{BatchRecords: 3, MaxInFlight: 1})
+				after(time.Second)
 				if kill {
 					logDisk, deadDisk = logDisk.Kill(), deadDisk.Kill()
 				}
@@ -69,6 +83,57 @@ func TestRestartRepeatsBatches(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestABatchThatWasSentComesAgain: at the very moment at which a batch is first sent, what is on stable storage is
+// enough for a later run to send the same one, also where more records have come behind it.
+func TestABatchThatWasSentComesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type moment struct {
+			disk *vfstest.Disk
+			key  record.ID
+			what string
+		}
+		var mu sync.Mutex
+		var moments []moment
+		disk := vfstest.NewDisk()
+		b := openBench(t, disk, vfstest.NewDisk(), 1)
+		opts := Options{BatchRecords: 20, MaxInFlight: 3}
+		s := scripted(func(ctx context.Context, batch sinks.Batch) []sinks.Outcome {
+			a := attempt{batch: batch}
+			mu.Lock()
+			moments = append(moments, moment{disk.Image(vfstest.Choice{Keep: vfstest.KeepNone}), batch.Key, a.payloads()})
+			mu.Unlock()
+			<-time.After(120 * time.Millisecond)
+			return takesAll(ctx, batch)
+		})
+		b.run(s, opts)
+		random := rand.New(rand.NewPCG(3, 4))
+		for i := range 40 {
+			b.push(0, numbered(i*100, 1+random.IntN(30))...)
+			after(time.Duration(random.IntN(250)) * time.Millisecond)
+		}
+		after(time.Second)
+		b.close()
+		partial := 0
+		for _, m := range moments {
+			b := openBench(t, m.disk, vfstest.NewDisk(), 1)
+			b.push(0, "one", "more")
+			s := scripted(takesAll)
+			b.run(s, opts)
+			after(time.Second)
+			if !slices.ContainsFunc(s.calls(), func(a attempt) bool { return a.batch.Key == m.key }) {
+				t.Errorf("the batch %s does not come again", m.what)
+			}
+			b.close()
+			if strings.Count(m.what, " ") < 19 {
+				partial++
+			}
+		}
+		if partial < 10 || len(moments)-partial < 5 {
+			t.Errorf("%d batches, %d of them not full", len(moments), partial)
+		}
+	})
 }
 
 // TestFullBatchesAreCutAlike: a batch that is full has the same records whenever it is read: whatever is committed by then
