@@ -15,14 +15,14 @@
 // partial success, a split or a bisection is a batch of its own: its key is that of the records that are in it, so that one
 // key never stands for two different bodies.
 //
-// Restarts: the ends of all batches in flight are marks of the cursor, from before a batch is first sent. The marks
-// reach the disk with the cursor: at once when the log is closed, and within wab.Options.CursorInterval otherwise.
-//   - After an orderly stop the batches that were in flight are repeated with the same keys.
-//   - After a death, too, as far as their ends were stored. A batch that was cut later than the stored cursor is cut
-//     again by the same rule. Where it was full (BatchRecords or BatchBytes), the rule looks at nothing but the records, so the same
-//     batch comes out, given the same options. Where it was cut by Linger, at the tail of the log, it may now
-//     be longer, and then it has another key. Such a batch was first sent at most CursorInterval before the
-//     death. The ids of its records are the same in any case.
+// Restarts: a batch that was sent and not confirmed is sent again after the restart with the same records and the same
+// key, because the ends of all batches in flight are marks of the cursor.
+//   - After an orderly stop all of them are on disk.
+//   - A batch that was cut by Linger is sent only after its end is on disk (one sync for each such batch). What is in a
+//     full batch (BatchRecords or BatchBytes) depends on nothing but where it begins, so it is not waited for: its end reaches
+//     the disk within wab.Options.CursorInterval, and after a death before that the same batch is cut again.
+//   - Not so: full batches first sent within CursorInterval of a death, where the options are others in the next run; batches that are
+//     cut while the log cannot store its cursor; and what damage takes records out of. The ids of the records never change.
 //
 // # Failure
 //

@@ -16,6 +16,8 @@ type batch struct {
 	records []record.Record
 	end     wab.Position
 	shard   int
+	// anew: where it ends depends on when it was cut, so the end must be stored before it is sent.
+	anew bool
 }
 
 // feed cuts batches. It is used by one goroutine.
@@ -32,6 +34,8 @@ type origin interface {
 	open() feed
 	// confirm says that all batches up to end are done with; marks are the ends of those that are in flight.
 	confirm(end wab.Position, marks []wab.Position)
+	// mark makes what confirm was told last durable.
+	mark() error
 	// bury makes records that are refused durable as dead letters.
 	bury(ctx context.Context, letters []deadletter.Letter) error
 	// settle notes records as delivered where confirm alone does not.
@@ -46,14 +50,28 @@ type shardOrigin struct {
 	number int
 	dead   *deadletter.Store
 	opts   *Options
+	// old are the ends of batches of an earlier run that have not been taken up again; they stay marks until they are.
+	old []wab.Position
 }
 
 func (o *shardOrigin) open() feed {
 	at, marks := o.shard.Cursor()
+	o.old = marks
 	return &shardFeed{number: o.number, opts: o.opts, reader: o.shard.NewReader(at), marks: marks, end: at}
 }
 
-func (o *shardOrigin) confirm(end wab.Position, marks []wab.Position) { o.shard.Confirm(end, marks) }
+func (o *shardOrigin) confirm(end wab.Position, marks []wab.Position) {
+	last := end
+	if len(marks) > 0 {
+		last = marks[len(marks)-1]
+	}
+	for len(o.old) > 0 && !last.Before(o.old[0]) {
+		o.old = o.old[1:]
+	}
+	o.shard.Confirm(end, append(marks, o.old...))
+}
+
+func (o *shardOrigin) mark() error { return o.shard.StoreCursor() }
 
 func (o *shardOrigin) bury(ctx context.Context, letters []deadletter.Letter) error {
 	return o.dead.Add(ctx, letters...)
@@ -112,10 +130,15 @@ func (f *shardFeed) cut(ctx context.Context) (batch, error) {
 		b.records, size = append(b.records, *f.over), len(f.over.Payload)
 		f.over = nil
 	}
-	if err := f.fill(&b, &size); err != nil && len(b.records) == 0 {
+	err := f.fill(&b, &size)
+	if len(b.records) == 0 {
 		return b, err
 	}
-	if len(b.records) == 0 || !f.room(&b, size) {
+	if !f.room(&b, size) {
+		return f.done(b), nil
+	}
+	if err != nil { // it comes again, with the next batch
+		b.anew = true
 		return f.done(b), nil
 	}
 	return f.linger(ctx, b, size)
@@ -170,16 +193,21 @@ func (f *shardFeed) linger(ctx context.Context, b batch, size int) (batch, error
 		if err := f.reader.Wait(due); err != nil {
 			break
 		}
-		pause(due, f.opts.Linger/lookups)
+		pause(due, min(f.opts.Linger/lookups, maxLookup))
 		if err := f.fill(&b, &size); err != nil {
 			break // it comes again, with the next batch
 		}
 	}
+	b.anew = f.room(&b, size)
 	return f.done(b), ctx.Err()
 }
 
-// lookups is how often a batch that waits looks for what has come meanwhile; each time costs one read.
-const lookups = 8
+const (
+	// lookups is how often a batch that waits looks for what has come meanwhile; each time costs one read.
+	lookups = 8
+	// maxLookup bounds the time between two looks.
+	maxLookup = 25 * time.Millisecond
+)
 
 // pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) {

@@ -12,7 +12,7 @@ import (
 // successes. The rate is open (not limited) until the endpoint asks for less (429, 503) or was away. What
 // follows an overload is a cubic curve in successes: it comes back to the rate that was too much within steadySteps
 // of them, stays near it, and then probes beyond, faster and faster; so the share of attempts that fail does not
-// depend on how fast the endpoint is. After an outage the rate grows by a tenth with each success.
+// depend on how fast the endpoint is. After an outage the rate grows by a fifth with each success.
 type gate struct {
 	max   int // attempts at once
 	batch float64
@@ -49,7 +49,7 @@ const (
 	// usedShare is which part of the rate has to be used for it to be what was too much.
 	usedShare = 0.8
 	// rampStep is the growth of the rate with each success after an outage.
-	rampStep = 1.1
+	rampStep = 1.2
 	// rampBatches is how many batches a second the ramp starts with.
 	rampBatches = 2
 	// slowestSeconds is how long a full batch takes at the lowest rate.
@@ -176,12 +176,13 @@ func (g *gate) overload(now, begun time.Time, n, some int) {
 	if !g.failure(now, begun) || g.failures >= outageFailures {
 		return // an endpoint that takes nothing is away: it is not to be measured
 	}
+	if g.rate == 0 && g.before == 0 && now.Sub(g.since) < goodputWindow {
+		g.ramp(now)
+		return
+	}
 	measured := g.goodput(now)
 	g.share, g.curve = laterCut, steadySteps
 	switch {
-	case g.rate == 0 && measured == 0:
-		g.ramp(now)
-		return
 	case g.rate == 0:
 		g.peak = max(measured, float64(n))
 		g.share, g.curve = firstCut, searchSteps
@@ -190,7 +191,8 @@ func (g *gate) overload(now, begun time.Time, n, some int) {
 		g.share, g.curve = firstCut, searchSteps
 	default:
 		g.peak = g.rate
-		if measured < g.rate*usedShare { // there was not as much to send, or it went slower
+		known := g.before > 0 || g.counted >= goodputSteps
+		if known && measured < g.rate*usedShare { // there was not as much to send, or it went slower
 			g.peak = max(measured, g.rate*firstCut)
 		}
 	}

@@ -71,7 +71,8 @@ func (l *lane) round(ctx context.Context) (err error) {
 		r.part()
 		l.meter.update(func(s *ShardStats) { s.InFlight, s.InFlightRecords, s.Hung, s.NextAttempt = 0, 0, 0, time.Time{} })
 	}()
-	r.wg.Go(func() { r.runFeed(feedCtx) })
+	f := l.origin.open()
+	r.wg.Go(func() { r.runFeed(feedCtx, f) })
 	r.loop(ctx)
 	return r.err
 }
@@ -153,14 +154,13 @@ func (r *round) part() {
 }
 
 // runFeed hands batches to the loop.
-func (r *round) runFeed(ctx context.Context) {
+func (r *round) runFeed(ctx context.Context, f feed) {
 	defer func() {
 		if v := recover(); v != nil {
 			err := r.lane.panicked(false, v)
 			r.post(func() { r.err = err })
 		}
 	}()
-	f := r.lane.origin.open()
 	defer f.close() // read only
 	for ctx.Err() == nil {
 		b, err := f.next(ctx)
@@ -194,7 +194,8 @@ func (r *round) loop(ctx context.Context) {
 		if r.ended(now) {
 			return
 		}
-		next := earliest(r.giveUp(now), r.start(now))
+		r.giveUp(now)
+		next := earliest(r.start(now), r.nextGiveUp())
 		r.publish(next)
 		if r.stopping {
 			next = earliest(next, r.leaveAt)
@@ -252,7 +253,11 @@ func earliest(a, b time.Time) time.Time {
 func (r *round) admit(b batch) {
 	s := &slot{end: b.end, shard: b.shard}
 	if len(b.records) > 0 {
-		s.pieces = []*piece{{slot: s, records: b.records}}
+		p := &piece{slot: s, records: b.records}
+		if b.anew {
+			p.job = mark
+		}
+		s.pieces = []*piece{p}
 	}
 	r.slots = append(r.slots, s)
 	r.lane.meter.update(func(st *ShardStats) {
@@ -379,6 +384,10 @@ func (r *round) worked(p *piece, err error) {
 	r.jobs--
 	p.busy = false
 	now := time.Now()
+	if p.job == mark { // where it failed the log says so, and its records are sent all the same
+		p.job = noJob
+		return
+	}
 	if err != nil {
 		p.fails++
 		p.full = errors.Is(err, deadletter.ErrFull)
@@ -521,15 +530,19 @@ func (r *round) forget(c *call) {
 	}
 }
 
-// giveUp stops waiting for calls that did not return by their deadline and the grace, and returns
-// when it is to be called again.
-func (r *round) giveUp(now time.Time) (next time.Time) {
+// nextGiveUp is when giveUp has to be called next; zero: when a call has been started.
+func (r *round) nextGiveUp() time.Time {
+	if len(r.calls) == 0 {
+		return time.Time{}
+	}
+	return r.calls[0].begun.Add(r.opts.SinkTimeout + r.opts.HangGrace) // they are in the order of their start
+}
+
+// giveUp stops waiting for calls that did not return by their deadline and the grace.
+func (r *round) giveUp(now time.Time) {
 	limit := r.opts.SinkTimeout + r.opts.HangGrace
-	for _, c := range append([]*call(nil), r.calls...) {
-		if at := c.begun.Add(limit); at.After(now) {
-			next = earliest(next, at)
-			continue
-		}
+	for len(r.calls) > 0 && !r.calls[0].begun.Add(limit).After(now) {
+		c := r.calls[0]
 		c.lost = true
 		r.forget(c)
 		r.lost++
@@ -537,7 +550,6 @@ func (r *round) giveUp(now time.Time) (next time.Time) {
 		r.lane.meter.update(func(s *ShardStats) { s.Timeouts++ })
 		r.failed(c, fmt.Sprintf("the sink did not return within %v", limit), now)
 	}
-	return next
 }
 
 // publish makes the state visible.

@@ -41,6 +41,7 @@ const (
 	noJob  jobKind = iota
 	bury           // graves must become durable
 	settle         // records were delivered, which has to be noted
+	mark           // the end of the batch must be stored, and then the records are sent
 )
 
 // size is how many records p holds.
@@ -195,8 +196,11 @@ func (p *piece) expire(limit time.Time) int {
 
 // perform does the job of p.
 func (p *piece) perform(ctx context.Context, o origin) error {
-	if p.job == bury {
+	switch p.job {
+	case bury:
 		return o.bury(ctx, p.graves)
+	case mark:
+		return o.mark()
 	}
 	return o.settle(ctx, p.records)
 }

@@ -36,6 +36,8 @@ func (o *letterOrigin) confirm(end wab.Position, _ []wab.Position) {
 	}
 }
 
+func (o *letterOrigin) mark() error { return nil }
+
 func (o *letterOrigin) bury(ctx context.Context, letters []deadletter.Letter) error {
 	return o.dead.Refused(ctx, letters...)
 }

@@ -78,26 +78,12 @@ func (s *Store) moveOut(f *file) error {
 	if failed != nil {
 		return fmt.Errorf("deadletter: clean %s: %w", f.name, failed)
 	}
-	s.loseRest(f)
-	return nil
-}
-
-// loseRest books the letters that are left in f after all that can be read was moved out.
-func (s *Store) loseRest(f *file) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.live == 0 {
-		return
+	if f.live > 0 { // they do not verify any more, or the disk cannot read them now
+		return fmt.Errorf("deadletter: clean %s: %d letters in it cannot be read: it is left as it is", f.name, f.live)
 	}
-	for k, e := range s.index {
-		if e.file == f.number {
-			var id [32]byte
-			copy(id[:], k[:])
-			s.drop(id)
-			f.damaged = true
-			s.report(&CorruptError{File: f.name, Reason: fmt.Sprintf("the letter that begins with id %x cannot be read any more", k)})
-		}
-	}
+	return nil
 }
 
 // putAway removes a file of which nothing counts any more. One in which something does not verify is kept under another name.

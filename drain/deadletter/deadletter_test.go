@@ -425,6 +425,38 @@ func TestF28NothingUnreadIsDeleted(t *testing.T) {
 	wantLetters(t, s, []Letter{all[1]})
 }
 
+// TestDamageStopsCleaning: letters that were damaged after the start are not cleaned away.
+func TestDamageStopsCleaning(t *testing.T) {
+	disk := vfstest.NewDisk()
+	s := openStore(t, disk, Options{})
+	s.fileBytes = testFileBytes
+	var all []Letter
+	for i := range 20 {
+		all = append(all, letter(i, testFileBytes/2))
+		add(t, s, all[i])
+	}
+	at := bytes.Index(must(t)(disk.Bytes(fileName(1))), all[0].Payload)
+	if err := disk.FlipBit(fileName(1), int64(at), 0); err != nil {
+		t.Fatal(err)
+	}
+	damaged := must(t)(disk.Bytes(fileName(1)))
+	if n, err := s.Drop(t.Context(), idsOf(all[2:])...); n != 18 || err != nil {
+		t.Fatalf("Drop: %d, %v", n, err)
+	}
+	if s.Stats().CleanError == nil {
+		t.Error("nothing is said of the letter that cannot be moved")
+	}
+	if got := must(t)(disk.Bytes(fileName(1))); !bytes.Equal(got, damaged) {
+		t.Error("the file was changed")
+	}
+	if l, err := s.Get(all[0].ID); err == nil {
+		t.Errorf("Get of the damaged letter: %v", l.Index)
+	}
+	if l, err := s.Get(all[1].ID); err != nil || !same(l, all[1]) {
+		t.Errorf("Get of its neighbour: %v, %v", l.Index, err)
+	}
+}
+
 func TestStrangeFilesAreLeftAlone(t *testing.T) {
 	disk := vfstest.NewDisk()
 	for _, name := range []string{"README", "letters_00000007.log.old", "letters_x.log", "letters_00000009.log.damaged"} {
