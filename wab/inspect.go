@@ -122,10 +122,16 @@ func Walk(fsys vfs.FS, info SegmentInfo, found func(r *record.Record, d *Damage)
 		return info, &CorruptError{Segment: info.Name, Reason: "nothing in it can be read: " + info.Problem}
 	}
 	f, err := fsys.OpenRead(info.Name)
+	if errors.Is(err, fs.ErrNotExist) { // it was sealed meanwhile
+		f, err = fsys.OpenRead(info.Address)
+	}
 	if err != nil {
 		return info, fmt.Errorf("wab: open %s: %w", info.Name, err)
 	}
-	defer f.Close() // only read
+	defer f.Close()                        // only read
+	if size, err := f.Size(); err == nil { // it was cut to its length meanwhile
+		info.Bytes = min(info.Bytes, size)
+	}
 	w := window{file: f, sc: segment.NewScanner(info.header.Nonce, segment.HeaderBytes, 1, info.Bytes), patch: true}
 	for {
 		it, err := w.next()

@@ -3,6 +3,7 @@ package wab_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/weir-agent/weir/wab"
 	"github.com/weir-agent/weir/wab/record"
@@ -36,7 +37,9 @@ func walkAll(t *testing.T, disk *vfstest.Disk) (payloads []string, damage []wab.
 	return payloads, damage
 }
 
-func TestInspectLiveAndDamaged(t *testing.T) {
+func TestInspectLiveAndDamaged(t *testing.T) { synctest.Test(t, testInspect) }
+
+func testInspect(t *testing.T) {
 	disk := vfstest.NewDisk()
 	opts := crashOptions()
 	opts.FS = disk
@@ -53,6 +56,7 @@ func TestInspectLiveAndDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	synctest.Wait() // the background has sealed what is full
 	before := fmt.Sprint(disk.Names())
 	got, damage := walkAll(t, disk)
 	if fmt.Sprint(got) != fmt.Sprint(want) || len(damage) != 0 {

@@ -349,9 +349,12 @@ func (s *Shard) discard(f *segmentFile, spare bool) error {
 // removeLeftovers removes the segments without a record that recovery found. They may have held records that a power cut took after they
 // were delivered, so their numbers must be stored before their names go.
 func (s *Shard) removeLeftovers() (failed bool) {
+	s.mu.Lock()
+	stored := s.savedHighest
+	s.mu.Unlock()
 	var rest []*segmentFile
 	for _, f := range s.leftovers {
-		if f.number > s.savedHighest {
+		if f.number > stored {
 			rest = append(rest, f)
 			continue
 		}

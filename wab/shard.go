@@ -49,7 +49,8 @@ type Shard struct {
 	savedNext   Position // what the cursor file says
 	savedSynced Position
 	cursorTurn  chan struct{} // capacity 1: who has sent to it may use cursorFile
-	// savedHighest is the highest segment number that the cursor file has; leftovers are the segments without a record that recovery found. Both are the keeper's.
+	// savedHighest is the highest segment number that the cursor file has; leftovers, the keeper's, are the segments without a record that
+	// recovery found.
 	savedHighest uint64
 	leftovers    []*segmentFile
 	cursorFile   cursorFile     // the keeper's
