@@ -20,6 +20,7 @@ import (
 	"time"
 
 	weir "github.com/weir-agent/weir/clients/go"
+	"github.com/weir-agent/weir/conformance"
 )
 
 // binary is the weir under test, built once by TestMain.
@@ -357,6 +358,19 @@ func TestRefusesToStart(t *testing.T) {
 	}
 	if text, err := os.ReadFile(regular); string(text) != "precious" {
 		t.Errorf("the regular file holds %q, %v", text, err)
+	}
+}
+
+// TestDaemonConformance: the built daemon does with every vector what the vectors say.
+func TestDaemonConformance(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	startWeir(t, dir, "--sink", "discard")
+	report, err := conformance.RunDaemon(t.Context(), filepath.Join(dir, "weir.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Passed < 50 || len(report.Failures) > 0 {
+		t.Errorf("%d passed, failures: %v", report.Passed, report.Failures)
 	}
 }
 
