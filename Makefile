@@ -6,7 +6,7 @@ DATA ?= weir-data
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
-.PHONY: run build test lint demo crash fuzz compare bench-smoke clean help
+.PHONY: run build test lint demo crash fuzz compare soak bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
@@ -47,6 +47,9 @@ clean: ## remove what the build made
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
+soak: build ## kills, endpoint faults and full disks for SOAK (default 1h), and the ledger at the end
+	$(BIN)/weir-bench soak --for $${SOAK:-1h}
+
 compare: build ## run the same work against Redis, NATS, beanstalkd, rsyslog, SQLite and bbolt (installs them: Debian, as root)
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		apt-get install -qy --no-install-recommends redis-server beanstalkd rsyslog rsyslog-relp >/dev/null || apt-get update -q; fi
@@ -60,4 +63,6 @@ bench-smoke: build ## run each benchmark for a moment, so that they keep working
 	$(BIN)/weir-bench drain --passes 1 --records 10000
 	$(BIN)/weir-bench recover --gib 0.05
 	$(BIN)/weir-bench hostile --duration 200ms --passes 1 --peers 50
+	$(BIN)/weir-bench delivery --duration 1s --passes 1
+	$(BIN)/weir-bench soak --for 10s
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...
