@@ -3,6 +3,7 @@
 package wabtest
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -141,7 +142,7 @@ func ReadAll(s *wab.Shard) ([]record.Record, error) {
 		n := len(all)
 		var err error
 		if all, err = r.Next(all, 1000, 1<<20, wab.Position{}); err != nil {
-			return all, err
+			return all, errors.Join(err, r.Close())
 		}
 		if len(all) == n {
 			return all, r.Close()
@@ -159,7 +160,7 @@ func Reopen(fsys vfs.FS, opts wab.Options) (read []record.Record, st []wab.Stats
 	for _, s := range l.Shards() {
 		rs, err := ReadAll(s)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, errors.Join(err, l.Close())
 		}
 		read = append(read, rs...)
 		st = append(st, s.Stats())
