@@ -113,6 +113,7 @@ func TestGoldenTraces(t *testing.T) {
 		step("sync_buffered")
 		for range 7 {
 			mustPush(t, l, s, record.Durable, 8000)
+			synctest.Wait()
 		}
 		step("append_more")
 		mustPush(t, l, s, record.Durable, 8000)
@@ -123,6 +124,7 @@ func TestGoldenTraces(t *testing.T) {
 		step("confirm_recycle")
 		for range 8 {
 			mustPush(t, l, s, record.Durable, 8000)
+			synctest.Wait()
 		}
 		pass(2 * time.Second)
 		step("prepare_recycled")
@@ -456,7 +458,7 @@ func TestQuarantineSurvivesCrashes(t *testing.T) {
 				}
 				b, err := d.Bytes(strings.TrimSuffix(files(t, d, "quarantine", ".bytes")[0], "/"))
 				if err != nil || len(b) == 0 || reports(t, d) != 1 {
-					t.Fatalf("operation %d, image %s: %d bytes kept (%v), %d reports", j, name, len(b), err, reports(t, d))
+					t.Fatalf("operation %d, image %s: %d bytes kept (%v), reports:%s", j, name, len(b), err, reportTexts(t, d))
 				}
 			}
 			_ = l
