@@ -79,6 +79,7 @@ func damages() []damage {
 		{"cut behind a group (F8)", func(d *vfstest.Disk, seg string, g []int64) error { return d.Cut(seg, g[4]) }, 2, false, 1},
 		{"cut within a group (F8)", func(d *vfstest.Disk, seg string, g []int64) error { return d.Cut(seg, g[4]+200) }, 1, false, 1},
 		{"cut to the header", func(d *vfstest.Disk, seg string, _ []int64) error { return d.Cut(seg, 1024) }, 10, false, 1},
+		{"cut within the header", func(d *vfstest.Disk, seg string, _ []int64) error { return d.Cut(seg, 237) }, 10, false, 1},
 		{"empty (F16)", func(d *vfstest.Disk, seg string, _ []int64) error { return d.Cut(seg, 0) }, 10, false, 1},
 		{"gone", func(d *vfstest.Disk, seg string, _ []int64) error {
 			return errors.Join(d.Remove(seg), d.SyncDir("shard_00"))

@@ -193,9 +193,6 @@ func (w wrote) place(i int) (from, to int64) {
 func TestCutAnywhere(t *testing.T) {
 	w := write(testNonce, true, smallGroups()...)
 	for n := range w.bytes {
-		if n < segment.HeaderBytes {
-			continue
-		}
 		missing := w.hold(t, scan(t, w.bytes[:n], testNonce))
 		whole := 0
 		for i := range w.records {
