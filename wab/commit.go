@@ -196,7 +196,8 @@ func (s *Shard) sync() {
 	}
 	s.settle()
 	s.moved()
-	signalIf(s.keep, len(targets) > 1)
+	signalIf(s.keep, len(targets) > 1 || !s.saveAsked)
+	s.saveAsked = true
 	s.handover()
 }
 

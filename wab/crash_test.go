@@ -118,8 +118,10 @@ func TestCrashAtEveryOperation(t *testing.T) {
 }
 
 func TestFailEveryOperation(t *testing.T) {
-	for _, cause := range []error{syscall.EIO, syscall.ENOSPC, syscall.EMFILE, syscall.EROFS} {
-		for _, kind := range []string{"plain", "short", "drop", "late"} {
+	for cause, kinds := range map[error][]string{ // what a failure leaves behind does not depend on its name
+		syscall.EIO: {"plain", "short", "drop", "late"}, syscall.ENOSPC: {"plain", "short"}, syscall.EMFILE: {"plain"}, syscall.EROFS: {"plain"},
+	} {
+		for _, kind := range kinds {
 			t.Run(fmt.Sprintf("%v/%s", cause, kind), func(t *testing.T) {
 				for k := 1; ; k += stride {
 					fired := false

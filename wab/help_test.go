@@ -2,6 +2,7 @@ package wab_test
 
 import (
 	"errors"
+	"hash/crc32"
 	"io/fs"
 	"path"
 	"strings"
@@ -159,6 +160,19 @@ func reports(t *testing.T, disk *vfstest.Disk) int {
 	return len(files(t, disk, "quarantine", ".json"))
 }
 
+// reportTexts returns the reports of the quarantine.
+func reportTexts(t *testing.T, disk *vfstest.Disk) (text string) {
+	t.Helper()
+	for _, name := range files(t, disk, "quarantine", ".json") {
+		b, err := disk.Bytes(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += "\n" + name + ": " + string(b)
+	}
+	return text
+}
+
 func exists(fsys vfs.FS, name string) bool {
 	f, err := fsys.OpenRead(name)
 	if err == nil {
@@ -166,3 +180,5 @@ func exists(fsys vfs.FS, name string) bool {
 	}
 	return !errors.Is(err, fs.ErrNotExist)
 }
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"slices"
 	"time"
 
@@ -124,6 +125,7 @@ func (s *Shard) seal(f *segmentFile) error {
 	}
 	at := segment.SectorUp(f.off)
 	foot := segment.Footer{Records: f.index, End: f.off, First: f.first, Last: f.last}
+	foot.Back, foot.BackRecords = s.witness(f)
 	err := writeAll(file, segment.AppendFooter(nil, foot, f.header.Nonce, at), at)
 	if err == nil {
 		err = file.Truncate(at + segment.FooterBytes)
@@ -153,6 +155,21 @@ func (s *Shard) seal(f *segmentFile) error {
 		return fmt.Errorf("wab: seal %s: %w", f.name, err) // the old name may come back; it is sealed again then
 	}
 	return nil
+}
+
+// witness returns what f's footer says of the segment before it.
+func (s *Shard) witness(f *segmentFile) (back, records uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := len(s.segs) - 1; i >= 0; i-- {
+		if b := s.segs[i]; b.number < f.number && b.index > 0 {
+			if f.number-b.number > math.MaxUint32 || b.index > math.MaxUint32 {
+				return 0, 0
+			}
+			return uint32(f.number - b.number), uint32(b.index)
+		}
+	}
+	return 0, 0
 }
 
 // rename gives a segment's file another name. A rename that fails may have been done all the same, or half, with both names there: the
@@ -243,6 +260,7 @@ func (s *Shard) StoreCursor() error {
 // saveCursor stores the cursor if it moved. The caller has the cursor turn, or is the last goroutine of the shard.
 func (s *Shard) saveCursor() error {
 	s.mu.Lock()
+	s.saveAsked = false
 	st := cursorState{next: s.cursor, highest: s.lastNumber, synced: s.syncedPosition(), marks: append([]Position(nil), s.marks...)}
 	if !s.cursorDirty && st.synced == s.savedSynced {
 		s.mu.Unlock()

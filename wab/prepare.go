@@ -104,12 +104,12 @@ func (s *Shard) makeSegment(number uint64, spare *segmentFile, want int64) (*seg
 	if err := s.log.checkSpace(size); err != nil {
 		return nil, err
 	}
-	nonce, err := randomUint64(s.log.opts.Rand)
+	random, err := randomUint64(s.log.opts.Rand)
 	if err != nil {
 		return nil, err
 	}
 	f := s.describe(number, s.log.instance)
-	f.header = segment.Header{Instance: s.log.instance, Shard: uint32(s.number), Number: number, Nonce: nonce, Created: s.now().UnixNano()}
+	f.header = segment.Header{Instance: s.log.instance, Shard: uint32(s.number), Number: number, Nonce: segment.MakeNonce(random, s.log.instance, number), Created: s.now().UnixNano()}
 	temp := s.path(stem(number, s.log.instance) + tempSuffix)
 	filled := int64(0)
 	if spare != nil {
@@ -152,7 +152,6 @@ func (s *Shard) fillSegment(f *segmentFile, filled, least int64) error {
 			return err
 		}
 	}
-	recycled := filled
 	var zeros []byte
 	for filled < f.size {
 		if filled >= least && s.segmentAwaited() {
@@ -171,16 +170,7 @@ func (s *Shard) fillSegment(f *segmentFile, filled, least int64) error {
 		}
 		filled += n
 	}
-	head := segment.AppendHeader(nil, f.header)
-	if recycled > 0 {
-		// Should the header be lost, the nonce is looked for in the first group and in the last sector: nothing of the file's earlier use may stand there.
-		head = append(head, make([]byte, segment.SectorBytes)...)
-		last := (recycled - 1) / segment.SectorBytes * segment.SectorBytes
-		if err := writeAll(f.file, make([]byte, recycled-last), last); err != nil {
-			return err
-		}
-	}
-	if err := writeAll(f.file, head, 0); err != nil {
+	if err := writeAll(f.file, segment.AppendHeader(nil, f.header), 0); err != nil {
 		return err
 	}
 	return f.file.SyncData()

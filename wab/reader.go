@@ -27,6 +27,7 @@ type Reader struct {
 	w        window
 	pending  segment.Item // a record that is read but not returned yet; Kind End: none
 	failures int
+	passed   *segmentFile // nothing of it can be read, and that was reported
 	hasher   record.IDHasher
 }
 
@@ -155,8 +156,12 @@ func (r *Reader) pass(it segment.Item, next uint64) {
 	r.pos.Index = max(r.pos.Index, next)
 }
 
-// report quarantines damage; where that fails the segment is not removed in this run.
+// report quarantines damage; where that fails the segment is verified again before it is removed.
+// Of a segment that is wholly confirmed there is nothing to say: it may be on its way out, or be another one by now.
 func (r *Reader) report(d Damage) {
+	if r.s.confirmed(r.seg) {
+		return
+	}
 	if err := r.s.quarantine(r.seg, r.w.file, d); err != nil {
 		r.s.mu.Lock()
 		r.seg.keep = true
@@ -217,7 +222,10 @@ func (r *Reader) unreadable(f *segmentFile, file vfs.File) (bool, error) {
 	}
 	r.seg = f
 	r.w.file = file
-	r.report(d)
+	if r.passed != f {
+		r.report(d)
+		r.passed = f
+	}
 	r.seg = nil
 	r.s.note("read", r.Close())
 	r.pos = Position{Segment: f.number, Index: index + 1}
@@ -227,6 +235,12 @@ func (r *Reader) unreadable(f *segmentFile, file vfs.File) (bool, error) {
 	}
 	r.pos = Position{Segment: next.number, Index: 1}
 	return r.open()
+}
+
+func (s *Shard) confirmed(f *segmentFile) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.cursor.Before(Position{Segment: f.number, Index: f.index + 1})
 }
 
 // readFailed counts attempts; after some, the next one takes what cannot be read for damage.

@@ -31,9 +31,12 @@ func (s *Shard) recoverShard() error {
 		s.lastNumber = uint64(max(0, s.now().Unix())) // above all that were used; nothing else may tell them any more
 	}
 	// Sealed names come first: the same file under its older name, too, is what a rename in two steps leaves.
-	slices.SortStableFunc(entries, func(a, b vfs.Entry) int {
-		return cmp.Compare(boolInt(!strings.HasSuffix(a.Name, sealedSuffix)), boolInt(!strings.HasSuffix(b.Name, sealedSuffix)))
-	})
+	// This folder's own come before what is of another one and has the same number.
+	own := fmt.Sprintf("-%016x.", s.log.instance)
+	rank := func(name string) int {
+		return 2*boolInt(!strings.HasSuffix(name, sealedSuffix)) + boolInt(!strings.Contains(name, own))
+	}
+	slices.SortStableFunc(entries, func(a, b vfs.Entry) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
 	for _, e := range entries {
 		name, ok := parseSegmentName(e.Name)
 		if !ok {
@@ -53,7 +56,7 @@ func (s *Shard) recoverShard() error {
 		}
 		return 1
 	})
-	s.missNewest(state)
+	s.missSegments(state)
 	s.restoreCursor(state)
 	return nil
 }
@@ -127,7 +130,7 @@ func (s *Shard) recoverSegment(f *segmentFile, state cursorState) error {
 // readEnds reads the header, and of a sealed segment the footer. known: there is nothing more to find out,
 // and f is complete.
 func (s *Shard) readEnds(f *segmentFile, file vfs.File) (known bool, err error) {
-	head := make([]byte, segment.HeaderBytes+segment.GroupHeaderBytes)
+	head := make([]byte, segment.HeaderBytes)
 	n, err := readFull(file, head, 0)
 	if err != nil {
 		return false, fmt.Errorf("wab: read %s: %w", f.name, err)
@@ -137,15 +140,13 @@ func (s *Shard) readEnds(f *segmentFile, file vfs.File) (known bool, err error) 
 	if _, err := readFull(file, end, f.size-int64(len(end))); err != nil {
 		return false, fmt.Errorf("wab: read %s: %w", f.name, err)
 	}
-	h, _, err := segment.ParseHeader(head[:min(n, segment.HeaderBytes)])
+	h, _, err := segment.ParseHeader(head)
 	switch {
 	case errors.Is(err, segment.ErrVersion):
 		return false, fmt.Errorf("wab: %s: %w", f.name, err)
 	case err != nil:
-		nonce, ok := segment.FindNonce(head[min(n, segment.HeaderBytes):], end, f.size)
-		if !ok {
-			f.nonceless = true
-		}
+		nonce, ok := findNonce(f, file)
+		f.nonceless = !ok
 		h = segment.Header{Instance: f.instance, Number: f.number, Nonce: nonce, Shard: uint32(s.number)}
 	case h.Number != f.number || h.Instance != f.instance || h.Shard != uint32(s.number):
 		return false, &CorruptError{Segment: f.name, Reason: fmt.Sprintf("the header is of segment %d of shard %d: the file was moved or renamed; move it out of the data folder or give it back its name", h.Number, h.Shard)}
@@ -158,10 +159,32 @@ func (s *Shard) readEnds(f *segmentFile, file vfs.File) (known bool, err error) 
 	}
 	foot, ok := segment.ParseFooter(end, h.Nonce, f.size-int64(len(end)))
 	if ok {
-		f.setEnd(foot.End, foot.Records)
-		f.first, f.last = foot.First, foot.Last
+		f.setFooter(foot)
 	}
 	return ok, nil
+}
+
+// findNonce looks through a file whose header is lost.
+func findNonce(f *segmentFile, file vfs.File) (uint64, bool) {
+	b := make([]byte, windowBytes)
+	for off := int64(segment.HeaderBytes); off < f.size; off += windowBytes - segment.SectorBytes {
+		n, err := readPatched(file, b, off)
+		if nonce, ok := segment.SearchNonce(b[:n], off, f.size, f.instance, f.number); ok {
+			return nonce, true
+		}
+		if err != nil || n == 0 {
+			break
+		}
+	}
+	return 0, false
+}
+
+func (f *segmentFile) setFooter(foot segment.Footer) {
+	f.setEnd(foot.End, foot.Records)
+	f.first, f.last = foot.First, foot.Last
+	if back := uint64(foot.Back); back > 0 && back < f.number {
+		f.before = Position{Segment: f.number - back, Index: uint64(foot.BackRecords) + 1}
+	}
 }
 
 func (f *segmentFile) setEnd(off int64, index uint64) {
@@ -222,7 +245,7 @@ func (s *Shard) walk(f *segmentFile, file vfs.File) (segment.Item, error) {
 		case segment.Damage:
 			f.setEnd(w.sc.Offset(), max(f.index, it.Index+it.Lost-1))
 		case segment.Complete:
-			f.setEnd(it.Footer.End, it.Footer.Records)
+			f.setFooter(it.Footer)
 			return it, nil
 		default:
 			f.setEnd(alignEnd(f.off), f.index)
@@ -281,21 +304,32 @@ func (s *Shard) take(f *segmentFile) {
 // bytes is what the segment counts against the cap.
 func (f *segmentFile) bytes() int64 { return f.off - segment.HeaderBytes }
 
-// missNewest reports the newest segment that was known to hold records, where it is gone altogether.
-func (s *Shard) missNewest(state cursorState) {
-	newest := state.synced
-	if newest.Segment == 0 || !state.next.Before(Position{Segment: newest.Segment, Index: newest.Index + 1}) ||
-		slices.ContainsFunc(s.segs, func(f *segmentFile) bool { return f.number == newest.Segment }) {
+// missSegments reports the segments that are gone altogether: the newest one that the cursor file knew, and each that the footer of
+// the one behind it bears witness to.
+func (s *Shard) missSegments(state cursorState) {
+	if newest := state.synced; newest.Segment > 0 {
+		s.missSegment(Position{Segment: newest.Segment, Index: newest.Index + 1}, s.log.instance, state.next)
+	}
+	for _, f := range s.segs {
+		if f.before.Segment > 0 {
+			s.missSegment(f.before, f.instance, state.next)
+		}
+	}
+}
+
+// missSegment reports the segment whose records end before end, if it is not there and was not confirmed.
+func (s *Shard) missSegment(end Position, instance uint64, cursor Position) {
+	if !cursor.Before(end) || slices.ContainsFunc(s.segs, func(f *segmentFile) bool { return f.number == end.Segment }) {
 		return
 	}
 	first := uint64(1)
-	if state.next.Segment == newest.Segment {
-		first = max(1, state.next.Index)
+	if cursor.Segment == end.Segment {
+		first = max(1, cursor.Index)
 	}
-	f := s.describe(newest.Segment, s.log.instance)
-	d := Damage{Segment: f.addr, FirstIndex: first, Lost: int64(newest.Index + 1 - first), Durable: true, Reason: "the segment is missing", Found: s.now()}
-	if s.cursorFile.damaged {
-		d.Lost, d.Reason = -1, "the segment is missing; whether its records were confirmed is not known, for the cursor file is damaged"
+	f := s.describe(end.Segment, instance)
+	d := Damage{Segment: f.addr, FirstIndex: first, Lost: int64(end.Index - first), Durable: true, Reason: "the segment is missing", Found: s.now()}
+	if s.cursorFile.damaged || s.cursorFile.generation == 0 {
+		d.Lost, d.Reason = -1, "the segment is missing; whether its records were confirmed is not known, for the cursor is damaged or missing"
 	}
 	if err := s.quarantine(f, nil, d); err != nil {
 		s.note("quarantine", err)

@@ -46,6 +46,7 @@ type Shard struct {
 	cursor      Position
 	marks       []Position
 	cursorDirty bool
+	saveAsked   bool     // the keeper was woken since it last saved the cursor, for what is synced goes into it
 	savedNext   Position // what the cursor file says
 	savedSynced Position
 	cursorTurn  chan struct{} // capacity 1: who has sent to it may use cursorFile
@@ -90,6 +91,8 @@ type segmentFile struct {
 	recovered bool
 	// nonceless: neither header nor groups verify, so that nothing in it can be read.
 	nonceless bool
+	// before: a position behind the last record of the segment before it, as its footer has it; zero: not known.
+	before Position
 	// keep: it may hold damage that is not in quarantine yet, so it is verified before it is removed.
 	keep bool
 	// untouched: what is behind its records could not be copied to quarantine. It is neither sealed nor removed in this run.

@@ -45,16 +45,17 @@ func FuzzParseFooter(f *testing.F) {
 // FuzzScanner gives the scanner any bytes; scan holds it to its bounds. Every record that it finds has the right
 // size, and indexes rise.
 func FuzzScanner(f *testing.F) {
-	f.Add(write(testNonce, true, smallGroups()...).bytes[segment.HeaderBytes:])
-	f.Add(write(testNonce, false, smallGroups()...).bytes[segment.HeaderBytes:])
-	f.Add(write(testNonce+1, true, smallGroups()...).bytes[segment.HeaderBytes:])
-	f.Add(make([]byte, 2000))
+	f.Add(write(testNonce, true, smallGroups()...).bytes)
+	f.Add(write(testNonce, false, smallGroups()...).bytes)
+	f.Add(write(testNonce+1, true, smallGroups()...).bytes)
+	f.Add(make([]byte, 3000))
+	f.Add(make([]byte, 100))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1<<16 {
 			return
 		}
 		next := uint64(1)
-		for _, it := range scan(t, append(make([]byte, segment.HeaderBytes), b...), testNonce) {
+		for _, it := range scan(t, b, testNonce) {
 			switch it.Kind {
 			case segment.Record:
 				if it.Index < next || len(it.Payload) == 0 || len(it.Payload) > record.MaxBytes {

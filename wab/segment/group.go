@@ -147,6 +147,9 @@ type Footer struct {
 	End     int64  // offset behind the last group
 	First   int64  // append time of the first group, Unix nanoseconds
 	Last    int64  // append time of the last group
+	// Back is how much lower the number of the segment with records before this one is, and BackRecords the index of its last record.
+	// They bear witness to it should it go missing. 0: none was there, or they do not fit.
+	Back, BackRecords uint32
 }
 
 // AppendFooter appends the footer that stands at off, a multiple of 8, in the segment with nonce.
@@ -159,6 +162,8 @@ func AppendFooter(dst []byte, f Footer, nonce uint64, off int64) []byte {
 	binary.LittleEndian.PutUint64(b[32:], uint64(f.End))
 	binary.LittleEndian.PutUint64(b[40:], uint64(f.First))
 	binary.LittleEndian.PutUint64(b[48:], uint64(f.Last))
+	binary.LittleEndian.PutUint32(b[56:], f.Back)
+	binary.LittleEndian.PutUint32(b[60:], f.BackRecords)
 	binary.LittleEndian.PutUint32(b[4:], checksum(seedOf(nonce), b[8:]))
 	return append(dst, b[:]...)
 }
@@ -175,6 +180,9 @@ func ParseFooter(b []byte, nonce uint64, off int64) (Footer, bool) {
 		End:     int64(binary.LittleEndian.Uint64(b[32:])),
 		First:   int64(binary.LittleEndian.Uint64(b[40:])),
 		Last:    int64(binary.LittleEndian.Uint64(b[48:])),
+
+		Back:        binary.LittleEndian.Uint32(b[56:]),
+		BackRecords: binary.LittleEndian.Uint32(b[60:]),
 	}
 	return f, f.End >= HeaderBytes && f.End <= off && f.Records < 1<<62
 }

@@ -48,7 +48,7 @@ type Header struct {
 	Instance uint64 // of the data folder
 	Shard    uint32 // below 65,536
 	Number   uint64 // of the segment in its shard, from 1
-	Nonce    uint64 // random, not 0, of this use of the file; in the seed of each checksum behind it
+	Nonce    uint64 // not 0, of this use of the file, see MakeNonce; in the seed of each checksum behind it
 	Created  int64  // Unix time in nanoseconds
 }
 
@@ -118,7 +118,18 @@ func alignUp(n, to int64) int64 { return (n + to - 1) / to * to }
 // SectorUp returns the first sector boundary at or after off.
 func SectorUp(off int64) int64 { return alignUp(off, SectorBytes) }
 
-// FindNonce looks for the nonce of a segment whose header is lost: in a footer at the end
+// MakeNonce returns the nonce of the use of a file as this segment: its upper half is random, its lower half says what it belongs to, so
+// that a nonce of an earlier use that still stands in the file is told from it.
+func MakeNonce(random, instance, number uint64) uint64 {
+	var b [20]byte
+	upper := uint32(random) | 1
+	binary.LittleEndian.PutUint32(b[0:], upper)
+	binary.LittleEndian.PutUint64(b[4:], instance)
+	binary.LittleEndian.PutUint64(b[12:], number)
+	return uint64(upper)<<32 | uint64(checksum(0, b[:]))
+}
+
+// FindNonce looks for the nonce of a segment whose header is lost, in a file that had no earlier use: in a footer at the end
 // of the file, or in the first group. A nonce counts only where the checksum it seeds verifies.
 func FindNonce(firstGroup, end []byte, size int64) (uint64, bool) {
 	if len(end) >= FooterBytes {
@@ -131,6 +142,28 @@ func FindNonce(firstGroup, end []byte, size int64) (uint64, bool) {
 	if len(firstGroup) >= GroupHeaderBytes {
 		nonce := binary.LittleEndian.Uint64(firstGroup[8:])
 		if _, ok := parseGroupHeader(firstGroup, nonce, seedOf(nonce), HeaderBytes, size); ok && nonce != 0 {
+			return nonce, true
+		}
+	}
+	return 0, false
+}
+
+// SearchNonce looks for the nonce of a segment whose header is lost in b, the bytes at off, a multiple of 8, of a file of size bytes: in a group
+// header or a footer. A nonce counts only where it belongs to the segment and the checksum that it seeds verifies.
+func SearchNonce(b []byte, off, size int64, instance, number uint64) (uint64, bool) {
+	for at := 0; at+GroupHeaderBytes <= len(b); at += align {
+		magic := binary.LittleEndian.Uint32(b[at:])
+		if magic != groupMagic && magic != footerMagic {
+			continue
+		}
+		nonce := binary.LittleEndian.Uint64(b[at+8:])
+		if nonce != MakeNonce(nonce>>32, instance, number) {
+			continue
+		}
+		if _, ok := parseGroupHeader(b[at:], nonce, seedOf(nonce), off+int64(at), size); ok {
+			return nonce, true
+		}
+		if _, ok := ParseFooter(b[at:], nonce, off+int64(at)); ok {
 			return nonce, true
 		}
 	}

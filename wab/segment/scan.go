@@ -103,7 +103,7 @@ func (s *Scanner) Skip(off int64, next uint64) {
 // number of bytes (more than b has, never past the limit) that it must see.
 func (s *Scanner) Next(b []byte) (Item, int) {
 	for {
-		if room := s.limit - s.off; int64(len(b)) > room {
+		if room := max(0, s.limit-s.off); int64(len(b)) > room { // a file may end within its header
 			b = b[:room]
 		}
 		at := s.off

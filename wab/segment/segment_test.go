@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"slices"
 	"strings"
 	"testing"
 
@@ -30,7 +29,7 @@ func TestGolden(t *testing.T) {
 	g.Add([]byte("first"))
 	g.Add([]byte{0})
 	golden(t, "group.bin", g.Seal(4096, 2048, testTime))
-	foot := segment.Footer{Records: 6, End: 4200, First: testTime, Last: testTime + 9}
+	foot := segment.Footer{Records: 6, End: 4200, First: testTime, Last: testTime + 9, Back: 2, BackRecords: 44}
 	golden(t, "footer.bin", segment.AppendFooter(nil, foot, testNonce, 4608))
 	golden(t, "segment.bin", write(testNonce, true, smallGroups()...).bytes)
 }
@@ -76,7 +75,7 @@ func TestHeader(t *testing.T) {
 }
 
 func TestFooter(t *testing.T) {
-	f := segment.Footer{Records: 12, End: 4000, First: 1, Last: 2}
+	f := segment.Footer{Records: 12, End: 4000, First: 1, Last: 2, Back: 3, BackRecords: 4}
 	whole := segment.AppendFooter(nil, f, testNonce, 4096)
 	for _, test := range []struct {
 		name  string
@@ -194,9 +193,6 @@ func (w wrote) place(i int) (from, to int64) {
 func TestCutAnywhere(t *testing.T) {
 	w := write(testNonce, true, smallGroups()...)
 	for n := range w.bytes {
-		if n < segment.HeaderBytes {
-			continue
-		}
 		missing := w.hold(t, scan(t, w.bytes[:n], testNonce))
 		whole := 0
 		for i := range w.records {
@@ -268,6 +264,8 @@ func TestFindNonce(t *testing.T) {
 	size := int64(len(w.bytes))
 	firstGroup := w.bytes[segment.HeaderBytes : segment.HeaderBytes+segment.GroupHeaderBytes]
 	end := w.bytes[size-segment.FooterBytes:]
+	damaged := bytes.Clone(end)
+	damaged[63] ^= 1
 	for _, test := range []struct {
 		name       string
 		group, end []byte
@@ -275,8 +273,7 @@ func TestFindNonce(t *testing.T) {
 	}{
 		{"footer", nil, end, true},
 		{"first group", firstGroup, nil, true},
-		{"both", firstGroup, end, true},
-		{"footer damaged", firstGroup, append(slices.Clone(end[:63]), end[63]^1), true},
+		{"footer damaged", firstGroup, damaged, true},
 		{"nothing", nil, nil, false},
 		{"zeros", make([]byte, 56), make([]byte, 64), false},
 	} {
@@ -284,5 +281,40 @@ func TestFindNonce(t *testing.T) {
 		if ok != test.ok || ok && nonce != testNonce {
 			t.Errorf("%s: got %#x, %v, want %v", test.name, nonce, ok, test.ok)
 		}
+	}
+}
+
+func TestSearchNonce(t *testing.T) {
+	h := testHeader(0)
+	nonce := segment.MakeNonce(99, h.Instance, h.Number)
+	w := write(nonce, true, smallGroups()...)
+	size := int64(len(w.bytes))
+	for _, test := range []struct {
+		name             string
+		from, to         int64
+		instance, number uint64
+		ok               bool
+	}{
+		{"whole", segment.HeaderBytes, size, h.Instance, h.Number, true},
+		{"only the last group", 2048, 2120, h.Instance, h.Number, true},
+		{"only the footer", size - segment.FooterBytes, size, h.Instance, h.Number, true},
+		{"between two groups", 1224, 1536, h.Instance, h.Number, false},
+		{"cut in the footer", size - segment.FooterBytes, size - 1, h.Instance, h.Number, false},
+		{"nothing", size, size, h.Instance, h.Number, false},
+		{"of an earlier use", segment.HeaderBytes, size, h.Instance, h.Number + 1, false},
+		{"of another folder", segment.HeaderBytes, size, h.Instance + 1, h.Number, false},
+	} {
+		got, ok := segment.SearchNonce(w.bytes[test.from:test.to], test.from, size, test.instance, test.number)
+		if ok != test.ok || ok && got != nonce {
+			t.Errorf("%s: got %#x, %v, want %v", test.name, got, ok, test.ok)
+		}
+	}
+	seen := map[uint64]bool{}
+	for random := range uint64(1000) {
+		n := segment.MakeNonce(2*random, 0, 0)
+		if n == 0 || seen[n] {
+			t.Fatalf("nonce %#x is zero or there twice", n)
+		}
+		seen[n] = true
 	}
 }

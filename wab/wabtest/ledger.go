@@ -3,7 +3,9 @@
 package wabtest
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/weir-agent/weir/wab"
@@ -13,9 +15,16 @@ import (
 
 // Ledger remembers every push by its payload, which must be unique. It is safe for use by several goroutines.
 type Ledger struct {
-	mu   sync.Mutex
-	rows map[string]*row
-	next int
+	mu     sync.Mutex
+	rows   map[string]*row
+	places map[place]string // the payload that was acked with a coordinate
+	faults []string         // of acks
+	next   int
+}
+
+type place struct {
+	segment string
+	index   uint64
 }
 
 type row struct {
@@ -27,7 +36,7 @@ type row struct {
 }
 
 // NewLedger returns an empty ledger.
-func NewLedger() *Ledger { return &Ledger{rows: map[string]*row{}} }
+func NewLedger() *Ledger { return &Ledger{rows: map[string]*row{}, places: map[place]string{}} }
 
 // Payload returns a new payload of n bytes or a few more, that no other call returns.
 func (l *Ledger) Payload(n int) []byte {
@@ -62,6 +71,11 @@ func (l *Ledger) Push(s *wab.Shard, d record.Durability, payloads ...[]byte) err
 		r := l.rows[string(p)]
 		r.segment, r.index = t.Coordinate(i)
 		r.acked = true
+		at := place{r.segment, r.index}
+		if other, ok := l.places[at]; ok {
+			l.faults = append(l.faults, fmt.Sprintf("%s/%d was acked for %.20q and again for %.20q", r.segment, r.index, other, p))
+		}
+		l.places[at] = string(p)
 	}
 	return err
 }
@@ -100,6 +114,9 @@ type Loss struct {
 func (l *Ledger) Check(read []record.Record, powerCut bool) (loss Loss, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.faults) > 0 {
+		return loss, errors.New(l.faults[0])
+	}
 	seen := map[string]bool{}
 	ids := map[record.ID]bool{}
 	for i := range read {
@@ -132,6 +149,27 @@ func (l *Ledger) Check(read []record.Record, powerCut bool) (loss Loss, err erro
 	return loss, nil
 }
 
+// Settle takes what is missing for lost from now on: a power cut or damage took it, and Check has said how much that was.
+func (l *Ledger) Settle(read []record.Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := map[string]bool{}
+	for i := range read {
+		seen[string(read[i].Payload)] = true
+	}
+	for p, r := range l.rows {
+		if r.acked && !seen[p] {
+			r.confirmed = true
+		}
+	}
+}
+
+// Recover is Reopen without the making of new segments, which it lets fail for want of space: the fastest way to look at many images.
+func Recover(fsys vfs.FS, opts wab.Options) ([]record.Record, []wab.Stats, error) {
+	opts.MinFreeBytes = math.MaxInt64 / 2
+	return Reopen(fsys, opts)
+}
+
 // ReadAll returns every record of a shard that is committed and not confirmed.
 func ReadAll(s *wab.Shard) ([]record.Record, error) {
 	from, _ := s.Cursor()
@@ -141,7 +179,7 @@ func ReadAll(s *wab.Shard) ([]record.Record, error) {
 		n := len(all)
 		var err error
 		if all, err = r.Next(all, 1000, 1<<20, wab.Position{}); err != nil {
-			return all, err
+			return all, errors.Join(err, r.Close())
 		}
 		if len(all) == n {
 			return all, r.Close()
@@ -159,7 +197,7 @@ func Reopen(fsys vfs.FS, opts wab.Options) (read []record.Record, st []wab.Stats
 	for _, s := range l.Shards() {
 		rs, err := ReadAll(s)
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, errors.Join(err, l.Close())
 		}
 		read = append(read, rs...)
 		st = append(st, s.Stats())
