@@ -93,10 +93,11 @@ func loadFile(path string, fields map[string]reflect.Value) (faults []error) {
 	lines := locate(string(text))
 	found := map[string]error{}
 	walk(tree, "", fields, func(key string, err error) { found[key] = err })
-	for _, key := range sortedKeys(found) {
+	wrong := sortedKeys(found)
+	slices.SortStableFunc(wrong, func(a, b string) int { return lines[a] - lines[b] })
+	for _, key := range wrong {
 		faults = append(faults, fmt.Errorf("%s:%d: %s: %w", path, lines[key], key, found[key]))
 	}
-	slices.SortStableFunc(faults, func(a, b error) int { return 0 })
 	return faults
 }
 
@@ -117,15 +118,36 @@ func walk(tree map[string]any, prefix string, fields map[string]reflect.Value, f
 			walk(table, key+".", fields, fault)
 		case section:
 			fault(key, errors.New("is a section: write ["+key+"] and its keys below"))
+		case isTable:
+			fault(key, unknownSection(key, fields))
 		default:
 			fault(key, unknown(key, fields))
 		}
 	}
 }
 
+// tooFar is a distance at which two names are no misspelling of each other.
+const tooFar = 4
+
+// unknownSection is the error for a section that does not exist, with the nearest one that does.
+func unknownSection(name string, fields map[string]reflect.Value) error {
+	best, at := "", tooFar
+	for _, k := range sortedKeys(fields) {
+		for i := strings.LastIndex(k, "."); i > 0; i = strings.LastIndex(k[:i], ".") {
+			if d := distance(name, k[:i]); d < at {
+				best, at = k[:i], d
+			}
+		}
+	}
+	if best == "" {
+		return errors.New("unknown section")
+	}
+	return fmt.Errorf("unknown section: did you mean [%s]?", best)
+}
+
 // unknown is the error for a key that does not exist, with the nearest one that does.
 func unknown(key string, fields map[string]reflect.Value) error {
-	best, at := "", 4
+	best, at := "", tooFar
 	for _, k := range sortedKeys(fields) {
 		if d := distance(key, k); d < at {
 			best, at = k, d
