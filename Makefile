@@ -32,8 +32,8 @@ demo: build ## push 20,000 records through two SIGKILLs and an outage, and check
 	$(GO) run ./cmd/weir/internal/demo -weir $(BIN)/weir
 
 crash: ## every crash and fault point of the log, then CRASH_POINTS (default 100000) of random programs
-	CRASH_POINTS=$${CRASH_POINTS:-100000} $(GO) test -count=1 -timeout 0 -run 'Crash|Fail|Damage|Random|Kill|Heals|Seeds|Space|Producers' -v ./wab \
-		>$(BIN)-crash.log 2>&1; status=$$?; grep -v '^=== \|^ *--- PASS' $(BIN)-crash.log; rm -f $(BIN)-crash.log; exit $$status
+	@log=$$(mktemp); CRASH_POINTS=$${CRASH_POINTS:-100000} $(GO) test -count=1 -timeout 0 -run 'Crash|Fail|Damage|Random|Kill|Heals|Seeds|Space|Producers' -v ./wab \
+		>$$log 2>&1; status=$$?; grep -v '^=== \|^ *--- PASS' $$log; rm -f $$log; exit $$status
 
 recover-bench: ## seconds and memory to open 10 GiB and 100,000 segments (needs 12 GiB in the temporary folder)
 	$(GO) test -count=1 -timeout 0 -run '^$$' -bench Recover -benchtime 1x ./wab

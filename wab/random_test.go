@@ -40,7 +40,7 @@ func (ta *tally) fired(list []vfstest.Firing) {
 		ta.faults = map[string]int{}
 	}
 	for _, f := range list {
-		kind := "held"
+		kind := "crash"
 		switch {
 		case f.Fault.Drop:
 			kind = "dropped pages"
@@ -298,6 +298,7 @@ func (w *world) check(read []record.Record, stats []wab.Stats, err error, powerC
 	if err != nil {
 		w.fail("%s: %v", what, err)
 	}
+	w.tally.duplicated.Add(int64(loss.Again))
 	if done.kind == "" && loss.Missing > 0 {
 		w.tally.lost.Add(int64(loss.Missing))
 		w.fail("%s: %d records are lost: %s", what, loss.Missing, loss.First)
@@ -498,8 +499,8 @@ func TestRandomCrashes(t *testing.T) {
 	}
 	t.Logf("seeds %d to %d: %d programs, %.0f points/s", seed, next.Load()-1, ta.programs.Load(), float64(ta.points.Load())/time.Since(began).Seconds())
 	t.Logf("crash points %d, kills %d, faults %v", ta.points.Load(), ta.kills.Load(), ta.faults)
-	t.Logf("acked %d, confirmed %d, lost %d, taken by damage %d, bits flipped %d, most records one of them cost %d",
-		ta.acked.Load(), ta.confirmed.Load(), ta.lost.Load(), ta.damaged.Load(), ta.flips.Load(), ta.longest.Load())
+	t.Logf("acked %d, confirmed %d, lost %d, duplicated (in all images) %d, taken by damage %d, bits flipped %d, most records one of them cost %d",
+		ta.acked.Load(), ta.confirmed.Load(), ta.lost.Load(), ta.duplicated.Load(), ta.damaged.Load(), ta.flips.Load(), ta.longest.Load())
 	if !t.Failed() && (ta.acked.Load() < want/4 || int64(faults) < want/100 || ta.kills.Load() < want/400 || ta.flips.Load() < want/400) {
 		t.Error("too little happened")
 	}

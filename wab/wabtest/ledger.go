@@ -121,6 +121,7 @@ func (l *Ledger) Acked() (n int) {
 // Loss says what a check found wrong; the zero value is a ledger that holds.
 type Loss struct {
 	Missing int    // acked, not confirmed, not there
+	Again   int    // confirmed, and there again, as it may be after a crash
 	First   string // the first fault in words
 }
 
@@ -152,6 +153,9 @@ func (l *Ledger) Check(read []record.Record, powerCut bool) (loss Loss, err erro
 			return loss, fmt.Errorf("record %s/%d comes after %d", r.Segment, r.Index, read[i-1].Index)
 		case seen[string(r.Payload)]:
 			return loss, fmt.Errorf("record %.20q is there twice", r.Payload)
+		}
+		if want.confirmed {
+			loss.Again++
 		}
 		seen[string(r.Payload)], ids[r.ID] = true, true
 	}
