@@ -6,7 +6,7 @@ DATA ?= weir-data
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
-.PHONY: run build test lint demo crash fuzz compare soak bench-smoke clean help
+.PHONY: run build test lint demo crash recover-bench fuzz compare soak bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
@@ -31,8 +31,12 @@ lint: ## formatting, vet, staticcheck and the import table
 demo: build ## push 20,000 records through two SIGKILLs and an outage, and check that none is lost
 	$(GO) run ./cmd/weir/internal/demo -weir $(BIN)/weir
 
-crash: ## every crash and fault point of the log, without the race detector
-	$(GO) test -count=1 -run 'Crash|Fail|Damage|Random|Kill' -v ./wab | grep -v '^=== \|^    --- '
+crash: ## every crash and fault point of the log, then CRASH_POINTS (default 100000) of random programs
+	@log=$$(mktemp); CRASH_POINTS=$${CRASH_POINTS:-100000} $(GO) test -count=1 -timeout 0 -run 'Crash|Fail|Damage|Random|Kill|Heals|Seeds|Space|Producers' -v ./wab \
+		>$$log 2>&1; status=$$?; grep -v '^=== \|^ *--- PASS' $$log; rm -f $$log; exit $$status
+
+recover-bench: ## seconds and memory to open 10 GiB and 100,000 segments (needs 12 GiB in the temporary folder)
+	$(GO) test -count=1 -timeout 0 -run '^$$' -bench Recover -benchtime 1x ./wab
 
 fuzz: ## each fuzz target for FUZZTIME (default 10s)
 	@for pkg in $$($(GO) list ./...); do \

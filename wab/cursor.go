@@ -46,7 +46,7 @@ type cursorFile struct {
 	instance   uint64
 	shard      int
 	generation uint64
-	damaged    bool // a slot was written once and does not verify
+	damaged    bool // a slot was written once and does not verify, or is not there
 }
 
 func (c *cursorFile) appendSlot(b []byte, st cursorState) []byte {
@@ -112,7 +112,7 @@ func (c *cursorFile) load(fsys vfs.FS) (cursorState, error) {
 		}
 		switch st, gen, ok := c.parseSlot(buf[:n]); {
 		case !ok:
-			c.damaged = c.damaged || slices.ContainsFunc(buf[:n], func(b byte) bool { return b != 0 })
+			c.damaged = c.damaged || n < len(buf) || slices.ContainsFunc(buf, func(b byte) bool { return b != 0 })
 		case gen >= c.generation:
 			newest, c.generation = st, gen
 		}
@@ -150,6 +150,9 @@ func (c *cursorFile) create(fsys vfs.FS, dir string) error {
 		return fmt.Errorf("wab: create cursor: %w", err)
 	}
 	err = writeAll(f, make([]byte, 2*cursorSlotBytes), 0)
+	if err == nil {
+		err = f.SyncData() // a file that is shorter has lost a slot
+	}
 	if err == nil {
 		err = fsys.SyncDir(dir)
 	}

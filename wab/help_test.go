@@ -2,8 +2,10 @@ package wab_test
 
 import (
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"os"
 	"path"
 	"strings"
 	"testing"
@@ -19,7 +21,16 @@ import (
 	"github.com/weir-agent/weir/wab/wabtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(openDirEnv); dir != "" {
+		if err := openChild(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // open opens a log with the small segments of these tests. The caller closes it, or its disk ends before.
 func open(t *testing.T, fsys vfs.FS) *wab.Log {

@@ -13,6 +13,9 @@ import (
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
+// lostNumbers is more segments than are made between two saves of the cursor, of which the newer one may be lost.
+const lostNumbers = 1000
+
 // recoverShard reads what a shard's folder holds and makes it readable. It only reads, but for files that
 // never held an acked record (temporary and spare ones, segments without a record);
 // what else has to be mended is done later, and again after a death, by the keeper.
@@ -27,8 +30,11 @@ func (s *Shard) recoverShard() error {
 		return err // what it says is a hint, but the numbers that it keeps from being used again are not known elsewhere
 	}
 	s.lastNumber, s.savedHighest = state.highest, state.highest
-	if s.cursorFile.damaged && s.cursorFile.generation == 0 {
-		s.lastNumber = uint64(max(0, s.now().Unix())) // above all that were used; nothing else may tell them any more
+	switch { // nothing else may tell any more which numbers were used
+	case s.cursorFile.damaged && s.cursorFile.generation == 0:
+		s.lastNumber = uint64(max(0, s.now().Unix()))
+	case s.cursorFile.damaged:
+		s.lastNumber += lostNumbers
 	}
 	// Sealed names come first: the same file under its older name, too, is what a rename in two steps leaves.
 	// This folder's own come before what is of another one and has the same number.
@@ -37,6 +43,7 @@ func (s *Shard) recoverShard() error {
 		return 2*boolInt(!strings.HasSuffix(name, sealedSuffix)) + boolInt(!strings.Contains(name, own))
 	}
 	slices.SortStableFunc(entries, func(a, b vfs.Entry) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
+	found := map[uint64]*segmentFile{}
 	for _, e := range entries {
 		name, ok := parseSegmentName(e.Name)
 		if !ok {
@@ -46,8 +53,11 @@ func (s *Shard) recoverShard() error {
 			continue
 		}
 		s.lastNumber = max(s.lastNumber, name.number)
-		if err := s.recoverEntry(e, name, state); err != nil {
+		if err := s.recoverEntry(e, name, state, found); err != nil {
 			return err
+		}
+		if n := len(s.segs); n > 0 {
+			found[s.segs[n-1].number] = s.segs[n-1]
 		}
 	}
 	slices.SortFunc(s.segs, func(a, b *segmentFile) int {
@@ -61,7 +71,7 @@ func (s *Shard) recoverShard() error {
 	return nil
 }
 
-func (s *Shard) recoverEntry(e vfs.Entry, name segmentName, state cursorState) error {
+func (s *Shard) recoverEntry(e vfs.Entry, name segmentName, state cursorState, found map[uint64]*segmentFile) error {
 	switch {
 	case !e.Mode.IsRegular():
 		s.ignore(e.Name, "not a regular file")
@@ -75,8 +85,8 @@ func (s *Shard) recoverEntry(e vfs.Entry, name segmentName, state cursorState) e
 		f := s.describe(name.number, name.instance)
 		f.name, f.size = s.path(e.Name), e.Size
 		f.closed, f.recovered, f.sealed = true, true, name.suffix == sealedSuffix
-		if i := slices.IndexFunc(s.segs, func(o *segmentFile) bool { return o.number == f.number }); i >= 0 {
-			s.recoverTwin(f, s.segs[i])
+		if twin := found[f.number]; twin != nil {
+			s.recoverTwin(f, twin)
 			return nil
 		}
 		return s.recoverSegment(f, state)
@@ -319,7 +329,7 @@ func (s *Shard) missSegments(state cursorState) {
 
 // missSegment reports the segment whose records end before end, if it is not there and was not confirmed.
 func (s *Shard) missSegment(end Position, instance uint64, cursor Position) {
-	if !cursor.Before(end) || slices.ContainsFunc(s.segs, func(f *segmentFile) bool { return f.number == end.Segment }) {
+	if f := s.segmentFrom(Position{Segment: end.Segment}); !cursor.Before(end) || f != nil && f.number == end.Segment {
 		return
 	}
 	first := uint64(1)

@@ -224,6 +224,20 @@ func TestStaleBytesNeverParse(t *testing.T) {
 	}
 }
 
+// TestStaleRecordsOfEveryLength has stale groups with one record right behind a new header, where the first group would be: also a record whose
+// group header is of another segment must not verify.
+func TestStaleRecordsOfEveryLength(t *testing.T) {
+	for n := 1; n < 200; n++ {
+		b := write(testNonce+uint64(n), true, []string{strings.Repeat("s", n)}).bytes
+		copy(b, segment.AppendHeader(nil, testHeader(testNonce)))
+		for _, it := range scan(t, b, testNonce) {
+			if it.Kind == segment.Record {
+				t.Errorf("a stale record of %d bytes is read", n)
+			}
+		}
+	}
+}
+
 // TestPayloadThatLooksLikeAGroup stores the bytes of whole groups and footers as payloads, and damages what is around them.
 func TestPayloadThatLooksLikeAGroup(t *testing.T) {
 	var g segment.Group

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/weir-agent/weir/wab"
@@ -20,6 +21,20 @@ type Ledger struct {
 	places map[place]string // the payload that was acked with a coordinate
 	faults []string         // of acks
 	next   int
+	open   bool // there may be records that it does not know
+}
+
+// Snapshot returns the ledger as it is now. What is pushed later is unknown to it, and its Check lets that pass; so it judges an image of the disk
+// that is taken afterwards, while pushes go on.
+func (l *Ledger) Snapshot() *Ledger {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &Ledger{rows: map[string]*row{}, places: map[place]string{}, faults: slices.Clone(l.faults), next: l.next, open: true}
+	for p, r := range l.rows {
+		twin := *r
+		s.rows[p] = &twin
+	}
+	return s
 }
 
 type place struct {
@@ -106,6 +121,7 @@ func (l *Ledger) Acked() (n int) {
 // Loss says what a check found wrong; the zero value is a ledger that holds.
 type Loss struct {
 	Missing int    // acked, not confirmed, not there
+	Again   int    // confirmed, and there again, as it may be after a crash
 	First   string // the first fault in words
 }
 
@@ -123,6 +139,8 @@ func (l *Ledger) Check(read []record.Record, powerCut bool) (loss Loss, err erro
 		r := &read[i]
 		want, ok := l.rows[string(r.Payload)]
 		switch {
+		case !ok && l.open:
+			continue
 		case !ok:
 			return loss, fmt.Errorf("record %s/%d was never pushed: %.40q", r.Segment, r.Index, r.Payload)
 		case ids[r.ID]:
@@ -135,6 +153,9 @@ func (l *Ledger) Check(read []record.Record, powerCut bool) (loss Loss, err erro
 			return loss, fmt.Errorf("record %s/%d comes after %d", r.Segment, r.Index, read[i-1].Index)
 		case seen[string(r.Payload)]:
 			return loss, fmt.Errorf("record %.20q is there twice", r.Payload)
+		}
+		if want.confirmed {
+			loss.Again++
 		}
 		seen[string(r.Payload)], ids[r.ID] = true, true
 	}
