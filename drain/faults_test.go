@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -185,6 +186,32 @@ func TestF30DamageIsPassedOnce(t *testing.T) {
 		st := b.log.Shards()[0].Stats()
 		if st.Damaged != 1 || st.Lost != 1 || st.BacklogRecords != 0 {
 			t.Errorf("damaged %d, lost %d, backlog %d; want 1, 1, 0", st.Damaged, st.Lost, st.BacklogRecords)
+		}
+		b.close()
+	})
+}
+
+// F30: where nothing but damage is left the cursor passes it, and the segment goes.
+func TestF30OnlyDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfstest.NewDisk()
+		b := openBench(t, disk, vfstest.NewDisk(), 1)
+		b.push(0, "the only one")
+		_ = b.log.Close()
+		for _, name := range disk.Names() {
+			data, err := disk.Bytes(name)
+			if at := bytes.Index(data, []byte("the only one")); err == nil && at > 0 {
+				if err := disk.FlipBit(name, int64(at), 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		b = openBench(t, disk, vfstest.NewDisk(), 1)
+		s := scripted(takesAll)
+		b.run(s, Options{})
+		after(time.Minute)
+		if st := b.log.Shards()[0].Stats(); st.BacklogRecords != 0 || st.Lost != 1 || len(s.calls()) != 0 {
+			t.Errorf("backlog %d, lost %d, %d calls; want 0, 1, 0", st.BacklogRecords, st.Lost, len(s.calls()))
 		}
 		b.close()
 	})
@@ -484,6 +511,36 @@ func TestF35RetryAfter(t *testing.T) {
 	})
 }
 
+// F34: when one batch gets through, the others of the shard do not sit out their back-off.
+func TestF34OthersFollowTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		want := numbered(0, 40)
+		b.push(0, want...)
+		up := atomic.Bool{}
+		s := scripted(func(ctx context.Context, batch sinks.Batch) []sinks.Outcome {
+			if up.Load() {
+				return takesAll(ctx, batch)
+			}
+			return sinks.Same(len(batch.Records), fails(sinks.Retry, 0))
+		})
+		random := rand.New(rand.NewPCG(1, 1))
+		var mu sync.Mutex
+		b.run(s, Options{BatchRecords: 10, BackoffMax: time.Hour, Jitter: func() float64 {
+			mu.Lock()
+			defer mu.Unlock()
+			return random.Float64()
+		}})
+		after(100 * time.Hour)
+		up.Store(true)
+		for b.shard(0).Delivered == 0 {
+			after(time.Second)
+		}
+		after(5 * time.Second)
+		s.wantOnce(t, want)
+		b.close()
+	})
+}
+
 // F36: an endpoint that was away meets a ramp, not the backlog.
 func TestF36RampAfterAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
@@ -626,6 +683,21 @@ func TestF39LoneRecord(t *testing.T) {
 		}
 		if st := b.shard(0); st.Delivered != 5 || st.Latency[6].Count != 5 { // up to 250 ms
 			t.Errorf("stats: %+v", st)
+		}
+		b.close()
+	})
+}
+
+// F39: what is older than linger when it is read goes out at once.
+func TestF39OldRecordsDoNotLinger(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		b.push(0, "a", "b")
+		after(time.Second)
+		s := scripted(takesAll)
+		b.run(s, Options{Linger: time.Second})
+		synctest.Wait()
+		if n := len(s.calls()); n != 1 {
+			t.Errorf("%d batches at once, want 1", n)
 		}
 		b.close()
 	})

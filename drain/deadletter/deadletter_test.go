@@ -339,6 +339,65 @@ func TestSpaceIsGotBack(t *testing.T) {
 	}
 }
 
+// TestListWhileLettersGo: what stays is listed once, although files are to be cleaned meanwhile.
+func TestListWhileLettersGo(t *testing.T) {
+	s := openStore(t, vfstest.NewDisk(), Options{})
+	s.fileBytes = testFileBytes
+	all := lettersOf(0, 100, testFileBytes/4)
+	for i := range all {
+		add(t, s, all[i])
+	}
+	var gone []record.ID
+	for i := range all {
+		if i%10 != 0 {
+			gone = append(gone, all[i].ID)
+		}
+	}
+	seen := map[uint64]int{}
+	for l, err := range s.List() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[l.Index]++; len(seen) == 1 {
+			if n, err := s.Drop(t.Context(), gone...); n != 90 || err != nil {
+				t.Fatalf("Drop: %d, %v", n, err)
+			}
+		}
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d letters were listed, want 10: %v", len(seen), seen)
+	}
+	for index, n := range seen {
+		if n != 1 {
+			t.Errorf("letter %d was listed %d times", index, n)
+		}
+	}
+	for i := range 10 {
+		add(t, s, letter(500+i, 10)) // and now they are cleaned
+	}
+	if st := s.Stats(); st.Files > 8 {
+		t.Errorf("%d files are left", st.Files)
+	}
+}
+
+// TestDamagedPart: of a large letter of which a part does not verify nothing is listed.
+func TestDamagedPart(t *testing.T) {
+	disk := vfstest.NewDisk()
+	s := openStore(t, disk, Options{})
+	all := []Letter{letter(0, 100), letter(1, inlineBytes+5000), letter(2, 100)}
+	add(t, s, all...)
+	_ = s.Close()
+	data := must(t)(disk.Bytes(fileName(1)))
+	if err := disk.FlipBit(fileName(1), int64(bytes.LastIndex(data, []byte("payload 1."))), 0); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, disk, Options{})
+	got, bad := list(s)
+	if len(got) != 2 || !same(got[0], all[0]) || !same(got[1], all[2]) || len(bad) == 0 {
+		t.Errorf("%d letters, %v", len(got), bad)
+	}
+}
+
 // TestOneFlippedBit: wherever one bit flips, at most one letter is lost, and where one is lost that is said.
 func TestOneFlippedBit(t *testing.T) {
 	disk := vfstest.NewDisk()
