@@ -545,7 +545,7 @@ func TestF34OthersFollowTheFirst(t *testing.T) {
 func TestF36RampAfterAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		p := numbered(0, 1000)
-		for range 400 {
+		for range 250 {
 			b.push(0, p...)
 		}
 		up := atomic.Bool{}
