@@ -191,6 +191,29 @@ func TestF30DamageIsPassedOnce(t *testing.T) {
 	})
 }
 
+// A log that cannot be read now is read again, and nothing is passed over for that.
+func TestReadErrorsPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := vfstest.NewInjector(vfstest.NewDisk())
+		b := openBench(t, in, vfstest.NewDisk(), 1)
+		want := numbered(0, 100)
+		b.push(0, want...)
+		in.Add(vfstest.Fault{Kinds: vfstest.ReadAt, At: 0, Err: errInjected}, vfstest.Fault{Kinds: vfstest.ReadAt, At: 1, Err: errInjected})
+		s := scripted(takesAll)
+		b.run(s, Options{})
+		after(500 * time.Millisecond)
+		if st := b.shard(0); !strings.Contains(st.LastError, "injected") || st.Delivered != 0 {
+			t.Errorf("while it cannot be read: %+v", st)
+		}
+		after(10 * time.Second)
+		s.wantOnce(t, want)
+		if st := b.log.Shards()[0].Stats(); st.Damaged != 0 || st.BacklogRecords != 0 {
+			t.Errorf("damaged %d, backlog %d", st.Damaged, st.BacklogRecords)
+		}
+		b.close()
+	})
+}
+
 // F30: where nothing but damage is left the cursor passes it, and the segment goes.
 func TestF30OnlyDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -268,6 +268,49 @@ func TestReadOnlyBesideTheOwner(t *testing.T) {
 	wantLetters(t, r, all)
 }
 
+// TestReadOnlyWhileFilesGo: whoever opens the store while its owner moves letters and removes files sees each that stays once.
+func TestReadOnlyWhileFilesGo(t *testing.T) {
+	disk := vfstest.NewDisk()
+	s := openStore(t, disk, Options{})
+	s.fileBytes = testFileBytes
+	kept := lettersOf(1000, 10, 300)
+	add(t, s, kept...)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 200 {
+			batch := lettersOf(i*5, 5, testFileBytes/8)
+			if err := s.Add(t.Context(), batch...); err != nil {
+				t.Errorf("Add: %v", err)
+			}
+			if _, err := s.Drop(t.Context(), idsOf(batch)...); err != nil {
+				t.Errorf("Drop: %v", err)
+			}
+		}
+	}()
+	for n := 0; ; n++ {
+		select {
+		case <-done:
+			if n == 0 || s.Stats().Files > 8 {
+				t.Errorf("opened %d times, %d files are left", n, s.Stats().Files)
+			}
+			return
+		default:
+		}
+		r, err := Open(disk, Options{ReadOnly: true})
+		if err != nil {
+			t.Fatalf("Open: %v", err)
+		}
+		got, bad := list(r)
+		got = slices.DeleteFunc(got, func(l Letter) bool { return l.Index < 1000 })
+		slices.SortFunc(got, func(a, b Letter) int { return int(a.Index) - int(b.Index) })
+		if len(bad) > 0 || !slices.EqualFunc(got, kept, same) {
+			t.Fatalf("%d letters of 10, %v", len(got), bad)
+		}
+		_ = r.Close()
+	}
+}
+
 func TestExport(t *testing.T) {
 	s := openStore(t, vfstest.NewDisk(), Options{})
 	all := lettersOf(0, 3, 20)
