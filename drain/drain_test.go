@@ -1,7 +1,6 @@
 package drain
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -225,31 +224,6 @@ func TestDeliversInOrder(t *testing.T) {
 		}
 		if got := b.log.Shards()[0].Stats().BacklogRecords; got != 0 {
 			t.Errorf("%d records are not confirmed", got)
-		}
-		b.close()
-	})
-}
-
-func TestDeadLettersARejectedRecord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.push(0, numbered(0, 1000)...)
-		s := scripted(func(_ context.Context, batch sinks.Batch) []sinks.Outcome {
-			for _, r := range batch.Records {
-				if bytes.Equal(r.Payload, []byte("r00333")) {
-					return sinks.Same(len(batch.Records), sinks.Outcome{Verdict: sinks.Reject, Status: 400, Reason: "bad"})
-				}
-			}
-			return takesAll(t.Context(), batch)
-		})
-		b.run(s, Options{})
-		after(time.Second)
-		if n := len(s.calls()); n > 22 {
-			t.Errorf("%d requests to isolate one record of 1,000", n)
-		}
-		letters := b.letters()
-		if len(letters) != 1 || string(letters[0].Payload) != "r00333" || letters[0].Reason != "bad" || letters[0].Status != 400 || letters[0].Attempts < 10 {
-			t.Errorf("letters: %+v", letters)
 		}
 		b.close()
 	})

@@ -59,7 +59,7 @@ func TestF36OverloadedEndpoint(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
 				k := tc.k
-				seconds := min(300, 600_000/k.rate) // of backlog, and a tenth more
+				seconds := min(200, 400_000/k.rate) // of backlog, and a tenth more
 				payloads := numbered(0, 1000)
 				for range int(k.rate*seconds*1.1) / 1000 {
 					b.push(0, payloads...)
@@ -81,8 +81,8 @@ func TestF36OverloadedEndpoint(t *testing.T) {
 				if goodput < 0.85 {
 					t.Errorf("goodput is %.1f %% of the capacity, want 85 at least", 100*goodput)
 				}
-				if failed > 0.07 {
-					t.Errorf("%.1f %% of the requests were refused, want 7 at most", 100*failed)
+				if failed > 0.1 {
+					t.Errorf("%.1f %% of the requests were refused, want 10 at most", 100*failed)
 				}
 				b.close()
 			})

@@ -383,6 +383,36 @@ func TestRequeueWhileRunning(t *testing.T) {
 	})
 }
 
+// A letter that is on its way again is not sent a second time because others are requeued meanwhile, or it is once more.
+func TestRequeueWhileRedelivering(t *testing.T) {
+	bubble(t, func(t *testing.T, b *bench) {
+		accept := atomic.Bool{}
+		s := scripted(func(ctx context.Context, batch sinks.Batch) []sinks.Outcome {
+			if accept.Load() {
+				<-time.After(10 * time.Second)
+				return takesAll(ctx, batch)
+			}
+			return sinks.Same(len(batch.Records), fails(sinks.Reject, 400))
+		})
+		b.run(s, Options{})
+		ids := b.push(0, "a", "b")
+		after(time.Second)
+		accept.Store(true)
+		for i := range 2 {
+			if _, err := b.dead.Requeue(t.Context(), ids[:i+1]...); err != nil {
+				t.Fatal(err)
+			}
+			after(time.Second)
+		}
+		after(time.Minute)
+		s.wantOnce(t, []string{"a", "b"})
+		if n := len(b.letters()); n != 0 {
+			t.Errorf("%d letters are left", n)
+		}
+		b.close()
+	})
+}
+
 // A letter that was delivered again, of which the store could not note that, is delivered once all the same.
 func TestRequeueWithAFailingStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

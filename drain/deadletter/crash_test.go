@@ -3,6 +3,7 @@ package deadletter
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weir-agent/weir/wab/record"
@@ -171,6 +172,67 @@ func TestEveryErrorSurfaces(t *testing.T) {
 		in.Clear()
 		l.check(fmt.Sprintf("failure of %v", fired[0].Op), disk.Clone())
 		l.check(fmt.Sprintf("failure of %v, power cut", fired[0].Op), disk.Image(vfstest.Choice{Keep: vfstest.KeepNone}))
+	}
+}
+
+// TestOperations: what is durable when, as the sequence of operations.
+func TestOperations(t *testing.T) {
+	in := vfstest.NewInjector(vfstest.NewDisk())
+	s := openStore(t, in, Options{})
+	s.fileBytes = 2048
+	in.Record(vfstest.Mutating)
+	all := lettersOf(0, 3, 700)
+	for i := range all {
+		add(t, s, all[i])
+	}
+	if _, err := s.Requeue(t.Context(), all[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Drop(t.Context(), idsOf(all)...); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+create letters_00000001.log
+write letters_00000001.log 0
+sync letters_00000001.log
+syncdir .
+write letters_00000001.log 1024
+sync letters_00000001.log
+write letters_00000001.log 2048
+sync letters_00000001.log
+create letters_00000002.log
+write letters_00000002.log 0
+sync letters_00000002.log
+syncdir .
+write letters_00000002.log 1024
+sync letters_00000002.log
+write letters_00000002.log 2048
+sync letters_00000002.log
+create letters_00000003.log
+write letters_00000003.log 0
+sync letters_00000003.log
+syncdir .
+write letters_00000003.log 1024
+sync letters_00000003.log
+remove letters_00000001.log
+syncdir .
+remove letters_00000002.log
+syncdir .
+`
+	var got strings.Builder
+	got.WriteByte('\n')
+	for _, op := range in.Log() {
+		switch op.Kind {
+		case vfstest.WriteAt:
+			fmt.Fprintln(&got, "write", op.Name, op.Off)
+		case vfstest.SyncData:
+			fmt.Fprintln(&got, "sync", op.Name)
+		default:
+			fmt.Fprintln(&got, strings.ToLower(op.Kind.String()), op.Name)
+		}
+	}
+	if got.String() != want {
+		t.Errorf("got %s\nwant %s", got.String(), want)
 	}
 }
 

@@ -268,6 +268,49 @@ func TestReadOnlyBesideTheOwner(t *testing.T) {
 	wantLetters(t, r, all)
 }
 
+// TestReadOnlyWhileFilesGo: whoever opens the store while its owner moves letters and removes files sees each that stays once.
+func TestReadOnlyWhileFilesGo(t *testing.T) {
+	disk := vfstest.NewDisk()
+	s := openStore(t, disk, Options{})
+	s.fileBytes = testFileBytes
+	kept := lettersOf(1000, 10, 300)
+	add(t, s, kept...)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 200 {
+			batch := lettersOf(i*5, 5, testFileBytes/8)
+			if err := s.Add(t.Context(), batch...); err != nil {
+				t.Errorf("Add: %v", err)
+			}
+			if _, err := s.Drop(t.Context(), idsOf(batch)...); err != nil {
+				t.Errorf("Drop: %v", err)
+			}
+		}
+	}()
+	for n := 0; ; n++ {
+		select {
+		case <-done:
+			if n == 0 || s.Stats().Files > 8 {
+				t.Errorf("opened %d times, %d files are left", n, s.Stats().Files)
+			}
+			return
+		default:
+		}
+		r, err := Open(disk, Options{ReadOnly: true})
+		if err != nil {
+			t.Fatalf("Open: %v", err)
+		}
+		got, bad := list(r)
+		got = slices.DeleteFunc(got, func(l Letter) bool { return l.Index < 1000 })
+		slices.SortFunc(got, func(a, b Letter) int { return int(a.Index) - int(b.Index) })
+		if len(bad) > 0 || !slices.EqualFunc(got, kept, same) {
+			t.Fatalf("%d letters of 10, %v", len(got), bad)
+		}
+		_ = r.Close()
+	}
+}
+
 func TestExport(t *testing.T) {
 	s := openStore(t, vfstest.NewDisk(), Options{})
 	all := lettersOf(0, 3, 20)
@@ -336,6 +379,65 @@ func TestSpaceIsGotBack(t *testing.T) {
 	}
 	if st := s.Stats(); st.Files > 1 || st.Letters != 0 || st.Bytes != 0 || st.Requeued != 0 {
 		t.Errorf("all are gone, and there are %+v", st)
+	}
+}
+
+// TestListWhileLettersGo: what stays is listed once, although files are to be cleaned meanwhile.
+func TestListWhileLettersGo(t *testing.T) {
+	s := openStore(t, vfstest.NewDisk(), Options{})
+	s.fileBytes = testFileBytes
+	all := lettersOf(0, 100, testFileBytes/4)
+	for i := range all {
+		add(t, s, all[i])
+	}
+	var gone []record.ID
+	for i := range all {
+		if i%10 != 0 {
+			gone = append(gone, all[i].ID)
+		}
+	}
+	seen := map[uint64]int{}
+	for l, err := range s.List() {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[l.Index]++; len(seen) == 1 {
+			if n, err := s.Drop(t.Context(), gone...); n != 90 || err != nil {
+				t.Fatalf("Drop: %d, %v", n, err)
+			}
+		}
+	}
+	if len(seen) != 10 {
+		t.Errorf("%d letters were listed, want 10: %v", len(seen), seen)
+	}
+	for index, n := range seen {
+		if n != 1 {
+			t.Errorf("letter %d was listed %d times", index, n)
+		}
+	}
+	for i := range 10 {
+		add(t, s, letter(500+i, 10)) // and now they are cleaned
+	}
+	if st := s.Stats(); st.Files > 8 {
+		t.Errorf("%d files are left", st.Files)
+	}
+}
+
+// TestDamagedPart: of a large letter of which a part does not verify nothing is listed.
+func TestDamagedPart(t *testing.T) {
+	disk := vfstest.NewDisk()
+	s := openStore(t, disk, Options{})
+	all := []Letter{letter(0, 100), letter(1, inlineBytes+5000), letter(2, 100)}
+	add(t, s, all...)
+	_ = s.Close()
+	data := must(t)(disk.Bytes(fileName(1)))
+	if err := disk.FlipBit(fileName(1), int64(bytes.LastIndex(data, []byte("payload 1."))), 0); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, disk, Options{})
+	got, bad := list(s)
+	if len(got) != 2 || !same(got[0], all[0]) || !same(got[1], all[2]) || len(bad) == 0 {
+		t.Errorf("%d letters, %v", len(got), bad)
 	}
 }
 
