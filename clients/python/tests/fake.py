@@ -101,8 +101,8 @@ class Server:
             self.connections += 1
             self._open.append(conn)
             thread = threading.Thread(target=self._handle, args=(handler, conn))
-            self._threads.append(thread)
             thread.start()
+            self._threads.append(thread)
 
     def _handle(self, handler: Handler, conn: socket.socket) -> None:
         try:
@@ -113,6 +113,13 @@ class Server:
             self._faults.append(err)
         finally:
             conn.close()
+
+    def until_handled(self, n: int) -> None:
+        """Wait until the first n connections, which were made, have ended."""
+        while len(self._threads) < n:
+            pass
+        for thread in self._threads[:n]:
+            thread.join()
 
     def close(self) -> None:
         for sock in (self._listener, *self._open):

@@ -274,7 +274,7 @@ def test_a_connection_that_ended_while_idle_is_replaced(make: Make) -> None:
     with Server(answering(ACK), acking) as server:
         client = make(server.path)
         client.push(b"x")
-        server._threads[0].join()
+        server.until_handled(1)
         client.push(b"y")
 
 

@@ -33,7 +33,9 @@ from weir import (
     WeirError,
 )
 from weir.codec import HEADER_BYTES
+from weir.exchange import push_frame
 from weir.pipeline import Backoff, Pipeline
+from weir.session import Session
 
 Make = Callable[..., Any]
 ACKED, REFUSED, UNKNOWN = State.ACKED, State.REFUSED, State.UNKNOWN
@@ -169,6 +171,40 @@ def test_bytes_in_flight_are_bounded() -> None:
     pipeline.lost(ClosedError(""), 0)
     pipeline.abandon(ClosedError(""))
     assert pipeline.room(5000)
+
+
+def test_only_what_was_not_begun_waits_again() -> None:
+    pipeline, tally = Pipeline(10, 1000), Tally()
+    for i in range(4):
+        pipeline.add(bytes(100), tally.report(i))
+    assert len(pipeline.hand_out()) == 400
+    assert pipeline.lost(TimedOutError(""), 101) is False
+    assert tally.states() == [UNKNOWN, UNKNOWN]
+    assert len(pipeline.hand_out()) == 200
+    pipeline.received(ACK * 2, 200)
+    assert tally.states() == [UNKNOWN, UNKNOWN, ACKED, ACKED]
+    assert pipeline.lost(TimedOutError(""), 200) is True
+
+
+def test_a_failed_write_hides_no_nack() -> None:
+    """The daemon refused a record and closed; the write of the next one fails, and the Nack is found all the same."""
+
+    def refuse(conn: socket.socket) -> None:
+        read_frame(conn)
+        conn.sendall(nack(Reason.PAYLOAD_TOO_LARGE))
+
+    pipeline, tally = Pipeline(10, 1000), Tally()
+    with Server(refuse) as server:
+        session = Session(server.path, pipeline, WATCHDOG_SECONDS)
+        pipeline.add(push_frame(b"0", DURABLE), tally.report(0))
+        assert session.write() is None
+        server.until_handled(1)
+        pipeline.add(push_frame(b"1", DURABLE), tally.report(1))
+        assert session.write() is None and not session.blocked
+        error = session.read()
+        assert error is not None and session.end(error)
+    assert tally.states() == [REFUSED]
+    assert pipeline.waiting
 
 
 def test_a_refusal_ends_the_connection(make: Make) -> None:
@@ -324,7 +360,7 @@ def test_a_connection_that_ended_while_idle_costs_nothing(make: Make) -> None:
         producer, tally = make(server.path), Tally()
         tally.send(producer, 1)
         producer.flush()
-        server._threads[0].join()
+        server.until_handled(1)
         tally.send(producer, 300, first=1)
         producer.flush()
         assert tally.states() == [ACKED] * 301
