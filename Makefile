@@ -6,7 +6,7 @@ DATA ?= weir-data
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
-.PHONY: run build test lint demo crash recover-bench fuzz compare soak bench-smoke clean help
+.PHONY: run build test clients lint demo crash recover-bench fuzz compare soak bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
@@ -19,6 +19,9 @@ test: ## run all tests that the installed toolchains allow
 	@if command -v python3 >/dev/null; then python3 conformance/generate.py --check; \
 		elif [ "$$CI" = true ]; then echo "missing: python3" >&2; exit 1; \
 		else echo "left out, for want of python3: that the conformance vectors are what their generator writes"; fi
+
+clients: build ## build and test the clients of the languages whose toolchains are installed
+	clients/check.sh
 
 lint: ## formatting, vet, staticcheck and the import table
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs $(GO) run $(GOFUMPT) -l); \

@@ -90,8 +90,12 @@ func (d *Daemon) target() string {
 
 func (d *Daemon) drainOptions() drain.Options {
 	c := d.cfg.Drain
+	linger := c.Linger
+	if linger == 0 {
+		linger = -1 // none; the zero value of the option is its default
+	}
 	return drain.Options{
-		BatchRecords: c.BatchRecords, BatchBytes: int(c.BatchBytes), Linger: c.Linger, MaxInFlight: c.MaxInFlight,
+		BatchRecords: c.BatchRecords, BatchBytes: int(c.BatchBytes), Linger: linger, MaxInFlight: c.MaxInFlight,
 		MaxAge: c.MaxAge, RateLimit: c.RateLimit, StopTimeout: d.cfg.ShutdownTimeout / 2,
 		Observer: drain.Observer{
 			Changed: func(shard int, to drain.State, why string) {
