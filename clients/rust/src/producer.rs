@@ -250,11 +250,12 @@ impl<T> Shared<T> {
         self.changed.notify_all();
     }
 
-    /// Gives the oldest record its outcome.
+    /// Gives the oldest record its outcome. A refusal is the end of the connection: no later record may be given to it.
     fn settle(&self, result: Result<(), Error>) -> bool {
         let oldest = {
             let mut state = self.lock();
             state.answered = true;
+            state.broken |= matches!(result, Err(Error::Refused { .. }));
             state.in_flight.pop_front()
         };
         let Some((tag, _)) = oldest else { return false };
