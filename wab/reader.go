@@ -68,7 +68,8 @@ func (r *Reader) Next(dst []record.Record, maxRecords, maxBytes int, end Positio
 			return dst, nil
 		}
 		if cap(slab)-len(slab) < n {
-			slab = make([]byte, 0, max(n, min(maxBytes, slabBytes)))
+			more := int(min(slabBytes, r.w.sc.Limit()-r.w.sc.Offset())) // what may still come in this segment
+			slab = make([]byte, 0, max(n, min(maxBytes, n+more, slabBytes)))
 		}
 		at := len(slab)
 		slab = append(slab, it.Payload...)
