@@ -90,6 +90,7 @@ func shapes() []shape {
 		{"durable, 1 producer, one at a time", record.Durable, 1, 1, 1},
 		{"durable, 16 producers, one at a time", record.Durable, 16, 1, 1},
 		{"durable, 64 producers, one at a time", record.Durable, 64, 1, 1},
+		{"durable, 1 connection, 16 in flight", record.Durable, 1, 16, 1},
 		{"durable, 1 connection, 256 in flight", record.Durable, 1, 256, 1},
 		{"durable, 4 connections, 256 in flight", record.Durable, 4, 256, 1},
 		{"durable, 4 connections, batches of 1000", record.Durable, 4, 4, 1000},
@@ -135,6 +136,10 @@ func (c *common) ingest(ctx context.Context, dir string, s shape) (report.Sample
 	if err != nil {
 		return report.Sample{}, err
 	}
-	sample := report.Sample{Result: r, CPU: after.CPU - before.CPU, PeakRSS: after.PeakRSS}
+	records, syncs, err := d.Commits(ctx)
+	if err != nil {
+		return report.Sample{}, err
+	}
+	sample := report.Sample{Result: r, CPU: after.CPU - before.CPU, PeakRSS: after.PeakRSS, PerSync: float64(records) / float64(max(1, syncs))}
 	return sample, d.Stop()
 }

@@ -3,6 +3,7 @@ package proc
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -32,13 +33,19 @@ const (
 
 // Start runs the binary on a data folder and waits until its socket takes connections.
 func Start(ctx context.Context, binary, dir string, args ...string) (*Daemon, error) {
+	return StartUnder(ctx, nil, binary, dir, args...)
+}
+
+// StartUnder is Start by way of another program, whose command line is prefix.
+func StartUnder(ctx context.Context, prefix []string, binary, dir string, args ...string) (*Daemon, error) {
 	d := &Daemon{Dir: dir, Socket: filepath.Join(dir, "weir.sock"), exited: make(chan error, 1)}
 	log, err := os.Create(filepath.Join(filepath.Dir(dir), "weir.log"))
 	if err != nil {
 		return nil, fmt.Errorf("proc: %w", err)
 	}
 	defer log.Close()
-	d.cmd = exec.CommandContext(ctx, binary, append([]string{"run", "--data-dir", dir, "--admin", ""}, args...)...)
+	line := append(append(prefix[:len(prefix):len(prefix)], binary, "run", "--data-dir", dir, "--admin", ""), args...)
+	d.cmd = exec.CommandContext(ctx, line[0], line[1:]...)
 	d.cmd.Stderr = log
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("proc: %w", err)
@@ -70,23 +77,51 @@ func (d *Daemon) Stop() error {
 	return nil
 }
 
+// Commits returns how many records were appended and how many fdatasyncs that took.
+func (d *Daemon) Commits(ctx context.Context) (records, syncs int64, err error) {
+	body, err := d.ask(ctx, http.MethodGet, "/api/v1/status")
+	if err != nil {
+		return 0, 0, err
+	}
+	var st struct {
+		Shards []struct {
+			Records int64 `json:"appended_records"`
+			Syncs   int64 `json:"syncs"`
+		} `json:"shards"`
+	}
+	if err := json.Unmarshal(body, &st); err != nil {
+		return 0, 0, fmt.Errorf("proc: status: %w", err)
+	}
+	for _, s := range st.Shards {
+		records += s.Records
+		syncs += s.Syncs
+	}
+	return records, syncs, nil
+}
+
 // Post sends a request to the daemon's admin socket.
 func (d *Daemon) Post(ctx context.Context, path string) error {
+	_, err := d.ask(ctx, http.MethodPost, path)
+	return err
+}
+
+func (d *Daemon) ask(ctx context.Context, method, path string) ([]byte, error) {
 	client := http.Client{Timeout: startTimeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(d.Dir, "admin.sock"))
 	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://weir"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://weir"+path, nil)
 	if err != nil {
-		return fmt.Errorf("proc: %w", err)
+		return nil, fmt.Errorf("proc: %w", err)
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("proc: %w", err)
+		return nil, fmt.Errorf("proc: %w", err)
 	}
+	body, err := io.ReadAll(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("proc: %s: %s", path, resp.Status)
+		err = errors.Join(err, fmt.Errorf("proc: %s: %s", path, resp.Status))
 	}
-	return errors.Join(err, resp.Body.Close())
+	return body, errors.Join(err, resp.Body.Close())
 }
 
 // Kill ends the daemon with SIGKILL and waits.

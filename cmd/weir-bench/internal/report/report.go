@@ -20,6 +20,7 @@ type Sample struct {
 	load.Result
 	CPU     time.Duration // of the daemon
 	PeakRSS int64         // bytes, of the daemon
+	PerSync float64       // records of one fdatasync
 }
 
 // Case is what all passes of one case gave; of the passes the median, the least and the most.
@@ -34,6 +35,7 @@ type Case struct {
 	P999       float64 `json:"p999_us"`
 	CPUMillion float64 `json:"cpu_seconds_per_million,omitempty"`
 	PeakRSS    int64   `json:"peak_rss_bytes,omitempty"`
+	PerSync    float64 `json:"records_per_fdatasync,omitempty"`
 }
 
 // Report is a run.
@@ -96,7 +98,7 @@ func (r *Report) summarise() {
 			return 1
 		})
 		mid := all[len(all)/2]
-		c := Case{Name: name, Records: mid.PerSecond(), Least: all[0].PerSecond(), Most: all[len(all)-1].PerSecond(), PeakRSS: mid.PeakRSS}
+		c := Case{Name: name, Records: mid.PerSecond(), Least: all[0].PerSecond(), Most: all[len(all)-1].PerSecond(), PeakRSS: mid.PeakRSS, PerSync: mid.PerSync}
 		us := func(q float64) float64 { return float64(mid.Latency.ValueAtQuantile(q)) / 1e3 }
 		c.P50, c.P99, c.P999 = us(50), us(99), us(99.9)
 		for _, s := range all {
@@ -122,10 +124,10 @@ func (r *Report) Table(w io.Writer) error {
 	r.summarise()
 	fmt.Fprintf(w, "%s, %s: %s, %d cores, Linux %s, %s\n\n", r.Title, r.Began.Format(time.DateOnly), r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "case\trecords/s\tleast..most\tp50 µs\tp99 µs\tp99.9 µs\tCPU s/M\tpeak MiB\tfailed")
+	fmt.Fprintln(tw, "case\trecords/s\tleast..most\tp50 µs\tp99 µs\tp99.9 µs\tCPU s/M\tpeak MiB\trecords/sync\tfailed")
 	for _, c := range r.Cases {
-		fmt.Fprintf(tw, "%s\t%.0f\t%.0f..%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t%d\n", c.Name, c.Records, c.Least, c.Most, c.P50, c.P99, c.P999,
-			orDash(c.CPUMillion), orDash(float64(c.PeakRSS)/(1<<20)), c.Failed)
+		fmt.Fprintf(tw, "%s\t%.0f\t%.0f..%.0f\t%.0f\t%.0f\t%.0f\t%s\t%s\t%s\t%d\n", c.Name, c.Records, c.Least, c.Most, c.P50, c.P99, c.P999,
+			orDash(c.CPUMillion), orDash(float64(c.PeakRSS)/(1<<20)), orDash(c.PerSync), c.Failed)
 	}
 	return tw.Flush()
 }
