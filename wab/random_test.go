@@ -281,6 +281,7 @@ func (w *world) restart(disk *vfstest.Disk, powerCut bool, done damageDone) {
 		for _, s := range w.log.Shards() {
 			s.Confirm(s.Stats().Appended, nil)
 		}
+		pass(time.Second)
 	}
 }
 
