@@ -72,6 +72,44 @@ func TestFailedSyncIsFinal(t *testing.T) {
 	})
 }
 
+// TestWriteBesideAFailedSync: a group whose write runs while the sync of its file fails is nacked, and the file is left alone (F3).
+func TestWriteBesideAFailedSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := vfstest.NewDisk()
+		inj := vfstest.NewInjector(disk)
+		log := open(t, inj)
+		synctest.Wait()
+		l := wabtest.NewLedger()
+		s := log.Shards()[0]
+		sync, write := vfstest.NewGate(), vfstest.NewGate()
+		inj.Add(vfstest.Fault{Kinds: vfstest.SyncData, Gate: sync, Err: syscall.EIO, Drop: true})
+		durable, buffered := make(chan error, 1), make(chan error, 1)
+		go func() { durable <- l.Push(s, record.Durable, l.Payload(100)) }()
+		<-sync.Reached()
+		inj.Add(vfstest.Fault{Kinds: vfstest.WriteAt, Gate: write})
+		go func() { buffered <- l.Push(s, record.Buffered, l.Payload(100)) }()
+		<-write.Reached()
+		sync.Release()
+		synctest.Wait()
+		inj.Record(vfstest.WriteAt | vfstest.SyncData | vfstest.Truncate)
+		write.Release()
+		for tier, done := range map[string]chan error{"durable": durable, "buffered": buffered} {
+			if err := <-done; !errors.Is(err, wab.ErrRetired) {
+				t.Errorf("%s: %v", tier, err)
+			}
+		}
+		mustPush(t, l, s, record.Durable, 100)
+		pass(2 * time.Second)
+		closeLog(t, log)
+		for _, op := range inj.Log() {
+			if strings.HasPrefix(op.Name, "shard_00/seg_00000001-") {
+				t.Errorf("after the failed sync: %v", op)
+			}
+		}
+		verify(t, disk.Image(vfstest.Choice{Keep: vfstest.KeepNone}), l, true, "power cut")
+	})
+}
+
 // TestCursorIsPerRecord: records that come into a segment after part of it was confirmed are not skipped (F14).
 func TestCursorIsPerRecord(t *testing.T) {
 	disk, l := vfstest.NewDisk(), wabtest.NewLedger()
