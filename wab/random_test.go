@@ -26,7 +26,7 @@ import (
 // tally is what many random programs came to.
 type tally struct {
 	points, kills, programs   atomic.Int64
-	acked, nacked, confirmed  atomic.Int64
+	acked, confirmed          atomic.Int64
 	lost, duplicated, damaged atomic.Int64
 	flips, longest            atomic.Int64 // bits flipped; records that one of them cost at most
 	mu                        sync.Mutex
