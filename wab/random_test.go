@@ -250,7 +250,9 @@ func (w *world) crash() {
 	w.say("crash, image %d", seed)
 	for i := range w.many {
 		c := w.choice(seed + 1 + uint64(i))
-		read, _, err := wabtest.Recover(w.disk.Image(c), w.opts)
+		image := w.disk.Image(c)
+		image.SetFree(vfstest.DiskBytes)
+		read, _, err := wabtest.Recover(image, w.opts)
 		w.tally.points.Add(1)
 		w.check(read, nil, err, true, damageDone{}, fmt.Sprintf("image %+v", c))
 	}
@@ -340,9 +342,11 @@ func (w *world) reopen() {
 // damage ends the process one way or another and damages a segment or the cursor.
 func (w *world) damage() {
 	var disk *vfstest.Disk
+	pass(time.Millisecond) // a lost cursor lets numbers go on from the time
 	powerCut := w.pick(2, "power cut") == 0
 	if powerCut {
 		disk = w.disk.Crash(vfstest.Choice{Keep: vfstest.KeepNone})
+		disk.SetFree(vfstest.DiskBytes)
 		// What the power cut takes is no cost of the damage.
 		read, _, err := wabtest.Recover(disk.Clone(), w.opts)
 		w.tally.points.Add(1)
