@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -261,6 +262,45 @@ func TestRecycledSegmentThatLostItsHeader(t *testing.T) {
 				closeLog(t, log)
 			}
 		})
+	}
+}
+
+// TestCutAtEveryByte cuts a sealed segment everywhere, within the padding of its groups too: what is before the cut is read at once.
+func TestCutAtEveryByte(t *testing.T) {
+	disk, l := vfstest.NewDisk(), wabtest.NewLedger()
+	log := open(t, disk)
+	for i := range 4 {
+		mustPush(t, l, log.Shards()[0], record.Durable, 11+i, 30)
+	}
+	closeLog(t, log)
+	name := segments(t, disk)[0]
+	places := groupPlaces(t, disk, name)
+	b, err := disk.Bytes(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; n < len(b); n++ {
+		d := disk.Clone()
+		if err := d.Cut(name, int64(n)); err != nil {
+			t.Fatal(err)
+		}
+		inj := vfstest.NewInjector(d)
+		inj.Add(vfstest.Fault{Kinds: vfstest.Open, Name: "shard_00/seg_*", Err: syscall.EMFILE, Sticky: true}) // it cannot be sealed, which would make it longer
+		log := open(t, inj)
+		read, err := wabtest.ReadAll(log.Shards()[0])
+		if err != nil {
+			t.Fatalf("cut at %d: %v", n, err)
+		}
+		_ = log.Close() // says that it could not be sealed
+		whole := 0      // records of groups that end before the next one begins, before the cut
+		for _, at := range places[1:] {
+			if at <= int64(n) {
+				whole += 2
+			}
+		}
+		if _, err := l.Check(read, false); err != nil || len(read) < whole {
+			t.Fatalf("cut at %d: %v, %d records, want %d at least", n, err, len(read), whole)
+		}
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 // tally is what many random programs came to.
 type tally struct {
 	points, kills, programs   atomic.Int64
-	acked, nacked, confirmed  atomic.Int64
+	acked, confirmed          atomic.Int64
 	lost, duplicated, damaged atomic.Int64
 	flips, longest            atomic.Int64 // bits flipped; records that one of them cost at most
 	mu                        sync.Mutex
@@ -250,7 +250,9 @@ func (w *world) crash() {
 	w.say("crash, image %d", seed)
 	for i := range w.many {
 		c := w.choice(seed + 1 + uint64(i))
-		read, _, err := wabtest.Recover(w.disk.Image(c), w.opts)
+		image := w.disk.Image(c)
+		image.SetFree(vfstest.DiskBytes)
+		read, _, err := wabtest.Recover(image, w.opts)
 		w.tally.points.Add(1)
 		w.check(read, nil, err, true, damageDone{}, fmt.Sprintf("image %+v", c))
 	}
@@ -281,6 +283,7 @@ func (w *world) restart(disk *vfstest.Disk, powerCut bool, done damageDone) {
 		for _, s := range w.log.Shards() {
 			s.Confirm(s.Stats().Appended, nil)
 		}
+		pass(time.Second)
 	}
 }
 
@@ -339,9 +342,11 @@ func (w *world) reopen() {
 // damage ends the process one way or another and damages a segment or the cursor.
 func (w *world) damage() {
 	var disk *vfstest.Disk
+	pass(time.Millisecond) // a lost cursor lets numbers go on from the time
 	powerCut := w.pick(2, "power cut") == 0
 	if powerCut {
 		disk = w.disk.Crash(vfstest.Choice{Keep: vfstest.KeepNone})
+		disk.SetFree(vfstest.DiskBytes)
 		// What the power cut takes is no cost of the damage.
 		read, _, err := wabtest.Recover(disk.Clone(), w.opts)
 		w.tally.points.Add(1)

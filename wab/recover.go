@@ -32,7 +32,7 @@ func (s *Shard) recoverShard() error {
 	s.lastNumber, s.savedHighest = state.highest, state.highest
 	switch { // nothing else may tell any more which numbers were used
 	case s.cursorFile.damaged && s.cursorFile.generation == 0:
-		s.lastNumber = uint64(max(0, s.now().Unix()))
+		s.lastNumber = uint64(max(0, s.now().UnixMicro()))
 	case s.cursorFile.damaged:
 		s.lastNumber += lostNumbers
 	}
@@ -258,7 +258,7 @@ func (s *Shard) walk(f *segmentFile, file vfs.File) (segment.Item, error) {
 			f.setFooter(it.Footer)
 			return it, nil
 		default:
-			f.setEnd(alignEnd(f.off), f.index)
+			f.setEnd(max(segment.HeaderBytes, min(alignEnd(f.off), f.size)), f.index)
 			return it, nil
 		}
 	}

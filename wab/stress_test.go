@@ -40,6 +40,9 @@ func TestDurableRecordsGatherBehindAHeldSync(t *testing.T) {
 		if l.Acked() > 0 {
 			t.Errorf("%d records were acked before any sync", l.Acked())
 		}
+		if read := mustRead(t, s); len(read) > 0 {
+			t.Errorf("%d records can be read before they are durable", len(read))
+		}
 		gate.Release()
 		for range producers {
 			if err := <-done; err != nil {
