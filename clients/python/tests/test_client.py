@@ -270,6 +270,15 @@ def test_a_reply_that_nobody_asked_for_is_not_the_next_one(make: Make) -> None:
             client.push(b"y")
 
 
+def test_two_replies_in_one_are_one_too_many(make: Make) -> None:
+    with Server(answering(ACK + ACK, nack(Reason.PAYLOAD_TOO_LARGE)), answering(nack(Reason.EMPTY_PAYLOAD))) as server:
+        client = make(server.path)
+        client.push(b"x")
+        with pytest.raises(RefusedError) as caught:
+            client.push(b"y")
+        assert caught.value.reason == Reason.EMPTY_PAYLOAD
+
+
 def test_a_connection_that_ended_while_idle_is_replaced(make: Make) -> None:
     with Server(answering(ACK), acking) as server:
         client = make(server.path)

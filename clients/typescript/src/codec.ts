@@ -358,7 +358,8 @@ function decodeUtf8(bytes: Uint8Array): string {
 /** SHA-256 over the segment, the index and the payload, every length a u64. */
 export function recordId(segment: string, index: bigint, payload: Uint8Array): Uint8Array {
   const name = Buffer.from(segment);
-  return createHash("sha256").update(u64(name.length)).update(name).update(u64(index)).update(u64(payload.length)).update(payload).digest();
+  const digest = createHash("sha256").update(u64(name.length)).update(name).update(u64(index));
+  return digest.update(u64(payload.length)).update(payload).digest();
 }
 
 function u64(n: number | bigint): Buffer {

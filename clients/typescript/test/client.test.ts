@@ -36,7 +36,12 @@ const batch = (client: Client) => client.pushBatch(nine);
 type Call = (client: Client) => Promise<unknown>;
 
 /** Runs a test with a client of a server with these handlers. */
-function run(name: string, handlers: Handler[], body: (client: Client, server: Server) => Promise<void>, timeoutMs = WATCHDOG_MS): void {
+function run(
+  name: string,
+  handlers: Handler[],
+  body: (client: Client, server: Server) => Promise<void>,
+  timeoutMs = WATCHDOG_MS,
+): void {
   void test(name, () =>
     Server.with(handlers, async (server) => {
       const client = new Client({ path: server.path, timeoutMs });
@@ -140,7 +145,8 @@ const wrong: [string, Call, Buffer, string | undefined][] = [
 for (const [name, call, reply, verdict] of wrong) {
   // The good reply that follows must not be taken for the answer to the next push.
   const replies = verdict === undefined ? reply : Buffer.concat([reply, ACK]);
-  run("a wrong reply poisons the connection: " + name, [answering(replies), answering(nack(Reason.EmptyPayload))], async (client) => {
+  const handlers = [answering(replies), answering(nack(Reason.EmptyPayload))];
+  run("a wrong reply poisons the connection: " + name, handlers, async (client) => {
     const error = await failure(call(client), weir.UnknownOutcomeError);
     assert.equal(error.state, "unknown");
     assert.equal(error instanceof weir.ProtocolError ? error.verdict : undefined, verdict);
@@ -228,10 +234,10 @@ run(
 
 run(
   "a reply that nobody asked for is not the next one",
-  [answering(Buffer.concat([ACK, ACK])), answering(nack(Reason.EmptyPayload))],
+  [answering(Buffer.concat([ACK, ACK]), nack(Reason.PayloadTooLarge)), answering(nack(Reason.EmptyPayload))],
   async (client) => {
     await client.push(x);
-    await failure(client.push(x), weir.RefusedError);
+    assert.equal((await failure(client.push(x), weir.RefusedError)).reason, Reason.EmptyPayload);
   },
 );
 
@@ -314,9 +320,9 @@ void test("checks before it sends", async () => {
 });
 
 void test("nobody listens", async () => {
-  for (const path of ["/nowhere/weir.sock", "/" + "long".repeat(50)]) {
-    await failure(new Client({ path }).health(), weir.ConnectError);
-  }
+  await failure(new Client({ path: "/nowhere/weir.sock" }).health(), weir.ConnectError);
+  const error = await failure(new Client({ path: "/" + "long".repeat(50) }).health(), weir.ConnectError);
+  assert.match(error.message, /the path has more than/); // some versions of Node would connect to another path
 });
 
 run("closed", [answering(HEALTHY)], async (client) => {

@@ -108,6 +108,18 @@ run(
   { inFlight: 4 },
 );
 
+run(
+  "a small record does not overtake a large one that waits",
+  [acking],
+  async (producer, tally) => {
+    const sizes = [600, 600, 100, 2000, 1];
+    await Promise.all(sizes.map((size, i) => producer.send(Buffer.alloc(size), tally.report(i))));
+    await producer.flush();
+    assert.deepEqual(tally.states(), all(5, "acked"));
+  },
+  { inFlightBytes: 1000 },
+);
+
 void test("bytes in flight are bounded", () => {
   const report = () => undefined;
   let pipeline = new Pipeline(100, 1000);
