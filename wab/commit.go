@@ -2,6 +2,7 @@ package wab
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/weir-agent/weir/wab/record"
@@ -29,13 +30,48 @@ func (s *Shard) waitLocked(g *group, d record.Durability) error {
 		}
 		switch {
 		case g == s.gather && s.mayWrite(g, d):
-			s.write(g)
+			if d != record.Durable || g.full || !s.gatherMore(g) {
+				s.write(g)
+			}
 		case g.written && !s.syncing:
 			s.sync()
 		default:
 			s.sleep(g, d)
 		}
 	}
+}
+
+const (
+	// A group gathers on for at most gatherMost, and at most the gatherShare-th part of what its sync will take.
+	gatherMost  = 200 * time.Microsecond
+	gatherShare = 3
+	// gatherRounds bounds it where the clock stands still.
+	gatherRounds = 1000
+)
+
+// gatherMore lets a group gather on for a moment where the last one was shared by at least twice as many appends: those
+// producers have just got their acks, and their next records are on the way. Without it a few records
+// would have a sync of their own, and all others wait for the one after it. A lone producer never waits. It
+// reports whether mu was released; then the caller looks anew.
+func (s *Shard) gatherMore(g *group) bool {
+	if g.waited || 2*g.appends > s.lastAppends {
+		return false
+	}
+	g.waited = true
+	s.syncing = true // the turn that this group is about to use
+	want, most := s.lastAppends, min(gatherMost, s.lastSync/gatherShare)
+	began := time.Now()
+	for rounds := 0; rounds < gatherRounds && time.Since(began) < most && g == s.gather && g.appends < want; rounds++ {
+		s.mu.Unlock()
+		runtime.Gosched()
+		s.mu.Lock()
+	}
+	s.syncing = false
+	if g != s.gather { // somebody else wrote it, or it failed: the turn is free for whoever needs it
+		s.moved()
+		s.handover()
+	}
+	return true
 }
 
 // mayWrite reports whether the gathering group is to be written now: a Durable record waits until the
@@ -101,6 +137,9 @@ func (s *Shard) write(g *group) {
 	g.end = g.start + int64(len(out))
 	f.tail = g.end
 	s.gather, s.writing = nil, g
+	if g.durable {
+		s.lastAppends = g.appends
+	}
 	file := f.file
 	s.mu.Unlock()
 	_, err := file.WriteAt(out, g.start)
@@ -205,6 +244,7 @@ func (s *Shard) sync() {
 func (s *Shard) syncDone(t syncTarget) {
 	s.counts.syncs++
 	s.health.syncTime(t.took)
+	s.lastSync = t.took
 	switch {
 	case t.err != nil:
 		s.retire(t.f, "sync", fmt.Errorf("wab: sync %s: %w", t.f.name, t.err))

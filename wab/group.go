@@ -14,6 +14,8 @@ type group struct {
 	// it stops gathering. prevEnd and prevIndex are where the records before it end.
 	first      uint64
 	count      int
+	appends    int  // calls of Append that put records into it
+	waited     bool // it has gathered on once
 	start, end int64
 	prevEnd    int64
 	prevIndex  uint64

@@ -55,6 +55,8 @@ type Shard struct {
 	savedHighest uint64
 	leftovers    []*segmentFile
 	cursorFile   cursorFile     // the keeper's
+	lastAppends  int            // of the last group with Durable records
+	lastSync     time.Duration  // what the last sync took
 	dirtySince   time.Time      // when dirty was last empty
 	recyclable   []*segmentFile // files to be used again; the preparer takes them
 
@@ -182,6 +184,7 @@ func (s *Shard) fillGroup(g *group, d record.Durability, payloads [][]byte) int 
 	grown := g.enc.Bytes() - before
 	g.charged += grown
 	s.log.used.Add(grown)
+	g.appends++
 	if d == record.Durable {
 		g.durable = true
 	}
