@@ -259,7 +259,11 @@ public final class Client implements AutoCloseable {
 		}
 	}
 
-	private static long left(long deadline) throws WeirException.TimedOut {
+	/** Returns the nanoseconds until the deadline, for a wait; throws if there are none, or if the thread is to wait no more. */
+	private static long left(long deadline) throws WeirException.UnknownOutcome {
+		if (Thread.currentThread().isInterrupted()) {
+			throw new WeirException.UnknownOutcome("the thread was interrupted", null);
+		}
 		long nanos = deadline - System.nanoTime();
 		if (nanos <= 0) {
 			throw new WeirException.TimedOut("no answer in time");

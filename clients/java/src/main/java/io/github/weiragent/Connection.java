@@ -5,7 +5,6 @@ import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
 import java.nio.channels.CancelledKeyException;
-import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -170,9 +169,6 @@ final class Connection {
 
 	/** Says what an error is about. */
 	static String describe(Exception e) {
-		if (e instanceof ClosedByInterruptException) {
-			return "the thread was interrupted";
-		}
 		if (e instanceof ClosedChannelException) {
 			return "closed by another thread";
 		}
