@@ -15,6 +15,8 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -25,6 +27,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
+import java.util.logging.Logger;
 import java.util.stream.IntStream;
 import java.util.stream.Stream;
 import org.junit.jupiter.api.Test;
@@ -72,7 +75,7 @@ class ProducerTest {
 	}
 
 	private static byte[] payload(int i) {
-		return ("record " + i).getBytes(java.nio.charset.StandardCharsets.UTF_8);
+		return ("record " + i).getBytes(StandardCharsets.UTF_8);
 	}
 
 	private static Producer.Options options(FakeServer server) {
@@ -102,7 +105,7 @@ class ProducerTest {
 			assertEquals(1, server.connections.get());
 		}
 		for (int i = 0; i <= 1000; i++) {
-			assertEquals(new String(payload(i)), new String(seen.get(i).payload()));
+			assertEquals(new String(payload(i), StandardCharsets.UTF_8), new String(seen.get(i).payload(), StandardCharsets.UTF_8));
 			assertEquals(i == 1000 ? Durability.BUFFERED : Durability.DURABLE, seen.get(i).durability());
 		}
 	}
@@ -316,7 +319,7 @@ class ProducerTest {
 			FakeServer.await(tries);
 			assertEquals(List.of(), tally.states());
 			try (FakeServer server = new FakeServer(FakeServer::acking)) {
-				java.nio.file.Files.createSymbolicLink(dir.resolve("s"), server.path);
+				Files.createSymbolicLink(dir.resolve("s"), server.path);
 				flush(p);
 				assertEquals(Collections.nCopies(3, ACKED), tally.states());
 			}
@@ -373,19 +376,28 @@ class ProducerTest {
 	void whatAReportDoesChangesNothing() throws Exception {
 		Tally tally = new Tally();
 		CompletableFuture<Throwable> caught = new CompletableFuture<>();
+		CompletableFuture<Throwable> logged = new CompletableFuture<>();
+		Logger logger = Logger.getLogger("io.github.weiragent");
+		logger.setFilter(r -> {
+			logged.complete(r.getThrown());
+			return false;
+		});
 		try (FakeServer server = new FakeServer(FakeServer::acking); Producer p = new Producer(options(server))) {
 			Consumer<Outcome> first = tally.report();
 			p.send(payload(0), o -> {
 				first.accept(o);
 				Thread.currentThread().interrupt();
 				caught.complete(assertThrows(IllegalStateException.class, () -> p.flush(Duration.ZERO)));
-				throw new IllegalStateException("a report that fails, on purpose");
+				throw new UnsupportedOperationException("a fault");
 			});
 			tally.send(p, 2);
 			flush(p);
 			assertEquals(List.of(ACKED, ACKED, ACKED), tally.states());
 			assertEquals(1, server.connections.get());
 			assertTrue(caught.isDone());
+			assertInstanceOf(UnsupportedOperationException.class, logged.getNow(null));
+		} finally {
+			logger.setFilter(null);
 		}
 	}
 
