@@ -64,7 +64,11 @@ func (l *Log) open() error {
 	if err != nil {
 		return fmt.Errorf("wab: free space: %w", err)
 	}
-	l.opts.capBytes(free)
+	held, err := l.heldBytes()
+	if err != nil {
+		return err
+	}
+	l.opts.capBytes(free + held)
 	if err := l.openInstance(); err != nil {
 		return err
 	}
@@ -106,6 +110,29 @@ func (l *Log) syncNames(folders ...string) error {
 		}
 	}
 	return nil
+}
+
+// heldBytes is the size of all segment files: space that is not free, and that the log may go on using.
+func (l *Log) heldBytes() (sum int64, err error) {
+	entries, err := l.fs.ReadDir(".")
+	if err != nil {
+		return 0, fmt.Errorf("wab: list the data folder: %w", err)
+	}
+	for _, dir := range entries {
+		if _, ok := parseShardDir(dir.Name); !ok || !dir.Mode.IsDir() {
+			continue
+		}
+		files, err := l.fs.ReadDir(dir.Name)
+		if err != nil {
+			return 0, fmt.Errorf("wab: list %s: %w", dir.Name, err)
+		}
+		for _, f := range files {
+			if _, ok := parseSegmentName(f.Name); ok && f.Mode.IsRegular() {
+				sum += f.Size
+			}
+		}
+	}
+	return sum, nil
 }
 
 func mkdir(fsys vfs.FS, name string) error {

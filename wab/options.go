@@ -27,7 +27,7 @@ type Options struct {
 	GroupRecords int
 	GroupBytes   int64
 	// MaxBytes is the hard cap on the bytes that unconfirmed segments take in all shards;
-	// default 10 GiB, or 80 % of the free space at Open if that is less.
+	// default 10 GiB, or 80 % of the space at Open, free or held by the log, if that is less.
 	MaxBytes int64
 	// MinFreeBytes is the free space of the file system under which appends are refused;
 	// default 64 MiB, negative for none.
@@ -98,10 +98,11 @@ func (o Options) fill() (Options, error) {
 	return o, errors.Join(faults...)
 }
 
-// capBytes completes the options that depend on the space of the file system.
-func (o *Options) capBytes(free int64) {
+// capBytes completes the options that depend on the space of the file system: what is free or held by the log, so that
+// a backlog does not make the cap smaller at the next start.
+func (o *Options) capBytes(space int64) {
 	if o.MaxBytes == 0 {
-		o.MaxBytes = min(defaultMaxBytes, free/100*capSharePercent)
+		o.MaxBytes = min(defaultMaxBytes, space/100*capSharePercent)
 	}
 	o.SegmentBytes = max(minSegmentBytes, min(o.SegmentBytes, o.MaxBytes/int64(segmentsUnderACap*o.Shards)))
 	o.SegmentBytes = segment.SectorUp(o.SegmentBytes)

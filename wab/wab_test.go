@@ -253,3 +253,22 @@ func TestStoreCursorIsDurable(t *testing.T) {
 		t.Errorf("after a crash the cursor is %v with marks %v, want %v with %v", got, gotMarks, pos, marks)
 	}
 }
+
+// TestDefaultCapCountsWhatTheLogHolds: a backlog does not make the cap smaller at the next start, and a full disk does not make it 0.
+func TestDefaultCapCountsWhatTheLogHolds(t *testing.T) {
+	disk := vfstest.NewDisk()
+	disk.SetFree(4 << 20)
+	l := openTest(t, disk, Options{MinFreeBytes: -1})
+	before := l.MaxBytes()
+	for range 30 {
+		push(t, l.Shards()[0], record.Durable, string(bytes.Repeat([]byte{'p'}, 60<<10)))
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	disk.SetFree(0)
+	l = openTest(t, disk, Options{MinFreeBytes: -1})
+	if got := l.MaxBytes(); before < 3<<20 || got < 3*(60<<10)*30/4 {
+		t.Errorf("the cap was %d, and is %d with %d bytes held on a full disk", before, got, l.UsedBytes())
+	}
+}
