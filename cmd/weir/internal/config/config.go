@@ -48,7 +48,7 @@ type WAB struct {
 	SegmentBytes Size   `toml:"segment_bytes"`
 	GroupRecords int    `toml:"group_records"`
 	GroupBytes   Size   `toml:"group_bytes"`
-	MaxBytes     Size   `toml:"max_bytes"` // 0: 10 GiB, or 80 % of the free space if that is less
+	MaxBytes     Size   `toml:"max_bytes"` // 0: 10 GiB, or 80 % of the space, free or held, if that is less
 	MinFreeBytes Size   `toml:"min_free_bytes"`
 }
 
