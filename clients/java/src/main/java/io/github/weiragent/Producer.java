@@ -71,7 +71,7 @@ public final class Producer implements AutoCloseable {
 
 	private final Path path;
 	private final Duration timeout;
-	final long timeoutNanos;
+	volatile long timeoutNanos; // of the sessions to come
 	private final Pipeline pipeline;
 	private final Selector selector;
 	private final Thread thread;

@@ -12,6 +12,7 @@ import java.util.Arrays;
 import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.TreeMap;
 import java.util.function.Function;
 import java.util.function.ToIntFunction;
@@ -127,5 +128,32 @@ class CodecTest {
 			bad[bit / 8] ^= (byte) (1 << bit % 8);
 			assertThrows(DecodeException.class, () -> Codec.decodeFrame(bad));
 		}
+	}
+
+	private interface Decoder {
+		Object decode(byte[] b) throws DecodeException;
+	}
+
+	@Test
+	void noBytesMakeADecoderFailInAnotherWay() {
+		List<Decoder> all = List.of(Codec::decodeFrame, Codec::decodeBatch, Codec::decodeNack, Codec::decodeCoordinate, b -> Codec.decodeAckBatch(b, 9),
+				b -> Codec.decodeReplyHeader(b, 0, b.length, MessageType.PUSH_TRACKED));
+		Random random = new Random(1);
+		int refused = 0;
+		for (int i = 0; i < 50_000; i++) {
+			byte[] b = new byte[random.nextInt(80)];
+			random.nextBytes(b);
+			if (b.length > 4 && i % 2 == 0) { // get past the first checks
+				System.arraycopy(new byte[] {1, 9, 0}, 0, b, 0, 3);
+			}
+			for (Decoder d : all) {
+				try {
+					d.decode(b);
+				} catch (DecodeException e) {
+					refused++;
+				}
+			}
+		}
+		assertEquals(true, refused > 0);
 	}
 }

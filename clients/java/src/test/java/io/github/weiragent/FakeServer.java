@@ -205,6 +205,15 @@ final class FakeServer implements AutoCloseable {
 		}
 	}
 
+	/** Waits until the first n connections, which were made, have ended. */
+	void untilEnded(int n) {
+		List<Thread> first;
+		synchronized (this) {
+			first = List.copyOf(threads.subList(0, n));
+		}
+		first.forEach(FakeServer::join);
+	}
+
 	private static void join(Thread t) {
 		try {
 			t.join();

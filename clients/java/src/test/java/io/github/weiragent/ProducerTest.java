@@ -15,6 +15,7 @@ import static org.junit.jupiter.api.Assertions.assertInstanceOf;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.channels.Selector;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -26,6 +27,8 @@ import java.util.List;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.logging.Logger;
 import java.util.stream.IntStream;
@@ -215,6 +218,17 @@ class ProducerTest {
 		}
 	}
 
+	/** Returns a producer that gives up its first connection soon, and is patient with those that follow. */
+	private static Producer hasty(FakeServer server, Duration first) {
+		AtomicReference<Producer> self = new AtomicReference<>();
+		Producer p = new Producer(options(server).timeout(first).jitter(() -> {
+			self.get().timeoutNanos = WATCHDOG.toNanos(); // called when a connection ends without an ack
+			return 0;
+		}));
+		self.set(p);
+		return p;
+	}
+
 	@Test
 	void aLateReplyIsNotTheNextOne() throws Exception {
 		CountDownLatch givenUp = new CountDownLatch(1);
@@ -224,8 +238,7 @@ class ProducerTest {
 			peer.send(ACK);
 		};
 		Tally tally = new Tally();
-		try (FakeServer server = new FakeServer(late, ending(nack(Reason.EMPTY_PAYLOAD)));
-				Producer p = new Producer(options(server).timeout(Duration.ofMillis(200)))) {
+		try (FakeServer server = new FakeServer(late, ending(nack(Reason.EMPTY_PAYLOAD))); Producer p = hasty(server, Duration.ofMillis(20))) {
 			tally.send(p, 1);
 			flush(p);
 			assertInstanceOf(WeirException.TimedOut.class, tally.error(0));
@@ -233,6 +246,60 @@ class ProducerTest {
 			tally.send(p, 1);
 			flush(p);
 			assertEquals(List.of(UNKNOWN, REFUSED), tally.states());
+		}
+	}
+
+	@Test
+	void onlyWhatWasBegunIsUnknown() throws Exception {
+		int records = 1000;
+		byte[] kilobyte = new byte[1024]; // so all are more than a socket takes, and many wait in the connection's buffer
+		int frameBytes = Codec.OVERHEAD_BYTES + kilobyte.length;
+		CountDownLatch givenUp = new CountDownLatch(1);
+		AtomicLong begun = new AtomicLong();
+		FakeServer.Handler unread = peer -> {
+			FakeServer.await(givenUp);
+			while (peer.bytes(1) != null) {
+				begun.incrementAndGet();
+			}
+		};
+		Tally tally = new Tally();
+		FakeServer.Handler second = peer -> {
+			givenUp.countDown();
+			FakeServer.acking(peer);
+		};
+		try (FakeServer server = new FakeServer(unread, second)) {
+			try (Producer p = hasty(server, Duration.ofMillis(300))) {
+				for (int i = 0; i < records; i++) {
+					p.send(kilobyte, tally.report());
+				}
+				flush(p);
+			}
+			server.untilEnded(1);
+			int unknown = (int) ((begun.get() + frameBytes - 1) / frameBytes);
+			List<State> want = new ArrayList<>(Collections.nCopies(unknown, UNKNOWN));
+			want.addAll(Collections.nCopies(records - unknown, ACKED));
+			assertEquals(want, tally.states());
+		}
+	}
+
+	@Test
+	void whatCameUnaskedIsNoAnswer() throws Exception {
+		CountDownLatch sent = new CountDownLatch(1);
+		FakeServer.Handler handler = peer -> {
+			peer.send(ACK);
+			sent.countDown();
+			peer.untilClosed();
+		};
+		Tally tally = new Tally();
+		Pipeline pipeline = new Pipeline(10, 1000, () -> {});
+		try (FakeServer server = new FakeServer(handler); Selector selector = Selector.open()) {
+			Session session = new Session(new Connection(server.path, selector), pipeline, WATCHDOG.toNanos());
+			FakeServer.await(sent);
+			pipeline.add(new Pipeline.Entry(Requests.push(MessageType.PUSH, payload(0), Durability.DURABLE), tally.report()), 0);
+			WeirException e = assertInstanceOf(WeirException.BadReply.class, session.turn());
+			assertFalse(session.end(e));
+			assertEquals(List.of(), tally.states());
+			assertTrue(pipeline.hasWaiting());
 		}
 	}
 
