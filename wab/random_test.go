@@ -61,6 +61,7 @@ type world struct {
 	fatal func(format string, args ...any)
 	tally *tally
 	trace []string
+	hurt  map[string]bool // files that were damaged, by stemOf
 
 	disk *vfstest.Disk
 	inj  *vfstest.Injector
@@ -71,7 +72,7 @@ type world struct {
 }
 
 func newWorld(pick func(int, string) int, fatal func(string, ...any), ta *tally, many int) *world {
-	w := &world{pick: pick, fatal: fatal, tally: ta, disk: vfstest.NewDisk(), l: wabtest.NewLedger(), opts: crashOptions(), many: many}
+	w := &world{pick: pick, fatal: fatal, tally: ta, hurt: map[string]bool{}, disk: vfstest.NewDisk(), l: wabtest.NewLedger(), opts: crashOptions(), many: many}
 	w.opts.GroupRecords, w.opts.GroupBytes = 1+pick(40, "group records"), int64(1+pick(20_000, "group bytes"))
 	w.open()
 	return w
@@ -374,6 +375,9 @@ func (w *world) damage() {
 	switch w.pick(4, "damage") {
 	case 0, 1:
 		done = damageDone{"flip", 1}
+		if w.hurt[stemOf(name)] { // with an earlier damage it may be the second one of a group, which can cost the whole of it
+			done = damageDone{"another flip", 1 << 20}
+		}
 		err = disk.FlipBit(name, int64(at), uint(w.pick(8, "bit")))
 	case 2:
 		done = damageDone{"zero sector", 1 << 20}
@@ -382,8 +386,15 @@ func (w *world) damage() {
 		done = damageDone{"cut", 1 << 20}
 		err = disk.Cut(name, int64(at))
 	}
+	w.hurt[stemOf(name)] = true
 	w.say("damage: %s of %s at %d (%v), power cut: %v", done.kind, name, at, err, powerCut)
 	w.restart(disk, powerCut, done)
+}
+
+// stemOf is a file's path without what changes of a segment's name when it is sealed.
+func stemOf(name string) string {
+	stem, _, _ := strings.Cut(name, ".")
+	return stem
 }
 
 // end checks the log as it is, closed, and opened again.
