@@ -3,6 +3,7 @@ package wab
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/weir-agent/weir/wab/record"
@@ -162,16 +163,14 @@ func (s *Shard) write(g *group) {
 	s.counts.appended += uint64(g.count)
 	s.counts.groups++
 	s.restoredLocked("write")
-	if f.off > f.synced {
-		s.markDirty(f)
-	}
+	fresh := f.off > f.synced && s.markDirty(f)
 	g.setWritten()
 	if g.durable {
 		s.unsynced = append(s.unsynced, g)
 	} else {
 		s.moved()
 	}
-	signalIf(s.keep, len(s.dirty) > 0 && !g.durable || f.closed)
+	signalIf(s.keep, fresh && !g.durable || f.closed)
 	s.handover()
 }
 
@@ -181,16 +180,16 @@ func signalIf(ch chan struct{}, yes bool) {
 	}
 }
 
-func (s *Shard) markDirty(f *segmentFile) {
+// markDirty books that f has unsynced bytes, and reports whether it had none.
+func (s *Shard) markDirty(f *segmentFile) bool {
+	if slices.Contains(s.dirty, f) {
+		return false
+	}
 	if len(s.dirty) == 0 {
 		s.dirtySince = time.Now()
 	}
-	for _, d := range s.dirty {
-		if d == f {
-			return
-		}
-	}
 	s.dirty = append(s.dirty, f)
+	return true
 }
 
 // moved wakes the readers that wait. Called with mu held.
@@ -214,6 +213,7 @@ type syncTarget struct {
 // be covered by it; only what was written before it began counts.
 func (s *Shard) sync() {
 	s.syncing = true
+	s.dirtySince = time.Now() // what is written from now on is left over
 	targets := make([]syncTarget, 0, 2)
 	for _, f := range s.dirty {
 		f.fence = f.off
@@ -235,7 +235,7 @@ func (s *Shard) sync() {
 	}
 	s.settle()
 	s.moved()
-	signalIf(s.keep, len(targets) > 1 || !s.saveAsked)
+	signalIf(s.keep, len(targets) > 1 || !s.saveAsked || len(s.dirty) > 0)
 	s.saveAsked = true
 	s.handover()
 }

@@ -57,7 +57,7 @@ type Shard struct {
 	cursorFile   cursorFile     // the keeper's
 	lastAppends  int            // of the last group with Durable records
 	lastSync     time.Duration  // what the last sync took
-	dirtySince   time.Time      // when dirty was last empty
+	dirtySince   time.Time      // the oldest unsynced byte is younger than that
 	recyclable   []*segmentFile // files to be used again; the preparer takes them
 
 	health  health
