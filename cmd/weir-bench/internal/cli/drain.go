@@ -35,7 +35,7 @@ func startEndpoint(format string) (*endpoint, error) {
 	}
 	e := &endpoint{url: "http://" + l.Addr().String() + "/"}
 	e.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, err := count(r.Body, format)
+		n, err := countRecords(r.Body, format)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -47,13 +47,19 @@ func startEndpoint(format string) (*endpoint, error) {
 	return e, nil
 }
 
-// count reads a body and returns how many records are in it.
-func count(body io.Reader, format string) (int64, error) {
+// countRecords reads a body and returns how many records are in it.
+func countRecords(body io.Reader, format string) (int64, error) {
+	mark := []byte{'\n'}
+	if format == "json" {
+		mark = []byte(`"index":`)
+	}
 	buf := make([]byte, 64<<10)
-	n := int64(0)
+	n, kept := int64(0), 0
 	for {
-		got, err := body.Read(buf)
-		n += int64(bytes.Count(buf[:got], []byte{'\n'}))
+		got, err := body.Read(buf[kept:])
+		have := buf[:kept+got]
+		n += int64(bytes.Count(have, mark))
+		kept = copy(buf, have[max(0, len(have)-len(mark)+1):]) // a mark may lie over two reads
 		if errors.Is(err, io.EOF) {
 			break
 		}
@@ -75,7 +81,7 @@ func newDrain(out io.Writer) *cobra.Command {
 	cmd.Flags().Int64Var(&records, "records", 1_000_000, "records of the backlog (raw: a tenth)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var cases []measure
-		for _, format := range []string{"ndjson", "raw"} {
+		for _, format := range []string{"ndjson", "json", "raw"} {
 			n := records
 			if format == "raw" {
 				n /= 10
