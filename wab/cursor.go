@@ -7,7 +7,6 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
-	"slices"
 
 	"github.com/weir-agent/weir/wab/vfs"
 )
@@ -112,7 +111,7 @@ func (c *cursorFile) load(fsys vfs.FS) (cursorState, error) {
 		}
 		switch st, gen, ok := c.parseSlot(buf[:n]); {
 		case !ok:
-			c.damaged = c.damaged || n < len(buf) || slices.ContainsFunc(buf, func(b byte) bool { return b != 0 })
+			c.damaged = true
 		case gen >= c.generation:
 			newest, c.generation = st, gen
 		}
@@ -124,7 +123,7 @@ func (c *cursorFile) load(fsys vfs.FS) (cursorState, error) {
 // save writes st to the older slot and syncs it.
 func (c *cursorFile) save(fsys vfs.FS, dir string, st cursorState) error {
 	if c.file == nil {
-		if err := c.create(fsys, dir); err != nil {
+		if err := c.create(fsys, dir, st); err != nil {
 			return err
 		}
 	}
@@ -140,8 +139,9 @@ func (c *cursorFile) save(fsys vfs.FS, dir string, st cursorState) error {
 	return nil
 }
 
-// create makes the file, which load did not find; an earlier try may have left a part of it.
-func (c *cursorFile) create(fsys vfs.FS, dir string) error {
+// create makes the file, which load did not find; an earlier try may have left a part of it. Both slots are written, so that one that does not
+// verify, be it of zeros, has lost what it said.
+func (c *cursorFile) create(fsys vfs.FS, dir string, st cursorState) error {
 	f, err := fsys.Create(c.name)
 	if errors.Is(err, fs.ErrExist) {
 		f, err = fsys.Open(c.name)
@@ -149,7 +149,11 @@ func (c *cursorFile) create(fsys vfs.FS, dir string) error {
 	if err != nil {
 		return fmt.Errorf("wab: create cursor: %w", err)
 	}
-	err = writeAll(f, make([]byte, 2*cursorSlotBytes), 0)
+	c.generation++
+	both := c.appendSlot(make([]byte, 0, 2*cursorSlotBytes), st)
+	both = append(both, make([]byte, cursorSlotBytes-len(both))...)
+	both = append(both, both...)
+	err = writeAll(f, both, 0)
 	if err == nil {
 		err = f.SyncData() // a file that is shorter has lost a slot
 	}

@@ -19,50 +19,37 @@ func TestGathersOnForThoseWhoShared(t *testing.T) {
 		}
 		defer l.Close()
 		s := l.Shards()[0]
-		shared := func(appends int) {
+		for _, tc := range []struct {
+			name    string
+			last    int // appends of the last group
+			appends int
+			waits   bool
+		}{
+			{"lone", 1, 1, false},
+			{"one of two", 2, 1, true},
+			{"one of three", 3, 1, true},
+			{"two of three", 3, 2, false},
+			{"one of many", 64, 1, true},
+		} {
 			s.mu.Lock()
-			s.lastAppends, s.lastSync = appends, time.Second // of the last group
+			s.lastAppends, s.lastSync = tc.last, time.Second
 			s.mu.Unlock()
-		}
-		groups := func() uint64 { return s.Stats().Groups }
-
-		shared(2)
-		before := groups()
-		first, err := s.Append(record.Durable, []byte("first"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		second := make(chan error, 1)
-		go func() {
-			ticket, err := s.Append(record.Durable, []byte("second"))
-			if err == nil {
-				err = ticket.Wait()
+			var tickets []Ticket
+			for range tc.appends {
+				ticket, err := s.Append(record.Durable, []byte("x"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				tickets = append(tickets, ticket)
 			}
-			second <- err
-		}()
-		if err := first.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		if err := <-second; err != nil {
-			t.Fatal(err)
-		}
-		if n := groups() - before; n != 1 {
-			t.Errorf("two producers who share take %d groups, want 1", n)
-		}
-
-		shared(1)
-		ticket, err := s.Append(record.Durable, []byte("lone"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.mu.Lock()
-		waited := s.gatherMore(s.gather)
-		s.mu.Unlock()
-		if waited {
-			t.Error("a lone producer was made to wait")
-		}
-		if err := ticket.Wait(); err != nil {
-			t.Fatal(err)
+			for _, ticket := range tickets {
+				if err := ticket.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if g := tickets[0].head.g; g.waited != tc.waits {
+				t.Errorf("%s: waited %v, want %v", tc.name, g.waited, tc.waits)
+			}
 		}
 	})
 }

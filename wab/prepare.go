@@ -20,7 +20,8 @@ const (
 // runPreparer makes the next segment while the active one is filled, so that a rotation costs the
 // commit path no I/O.
 func (s *Shard) runPreparer() {
-	retry := time.NewTimer(0)
+	signal(s.prepare)
+	retry := time.NewTimer(s.log.opts.RetryInterval)
 	defer retry.Stop()
 	for {
 		select {
