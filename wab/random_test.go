@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -375,7 +376,7 @@ func (w *world) damage() {
 	switch w.pick(4, "damage") {
 	case 0, 1:
 		done = damageDone{"flip", 1}
-		if w.hurt[stemOf(name)] { // with an earlier damage it may be the second one of a group, which can cost the whole of it
+		if w.hurt[stemOf(name)] || reported(disk, name) { // with an earlier damage it may be the second one of a group, which can cost the whole of it
 			done = damageDone{"another flip", 1 << 20}
 		}
 		err = disk.FlipBit(name, int64(at), uint(w.pick(8, "bit")))
@@ -389,6 +390,12 @@ func (w *world) damage() {
 	w.hurt[stemOf(name)] = true
 	w.say("damage: %s of %s at %d (%v), power cut: %v", done.kind, name, at, err, powerCut)
 	w.restart(disk, powerCut, done)
+}
+
+// reported reports whether the quarantine has something of a file, such as a group that a power cut tore.
+func reported(disk *vfstest.Disk, name string) bool {
+	report := "quarantine/" + strings.ReplaceAll(stemOf(name), "/", "-") + "-"
+	return slices.ContainsFunc(disk.Names(), func(n string) bool { return strings.HasPrefix(n, report) })
 }
 
 // stemOf is a file's path without what changes of a segment's name when it is sealed.
