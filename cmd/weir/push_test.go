@@ -95,6 +95,36 @@ func TestPushTracked(t *testing.T) {
 	}
 }
 
+// TestPushTrackedThenKilled: the id in the ack is the key that the record is delivered under, though weir was killed in between.
+func TestPushTrackedThenKilled(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	p := startWeir(t, dir, "--sink", "http", "--sink-url", "http://127.0.0.1:1/")
+	stdout, stderr, code := pushed(t, filepath.Join(dir, "weir.sock"), "x\ny\nz\n", "--tracked", "--json")
+	if code != 0 {
+		t.Fatalf("exit status %d: %s", code, stderr)
+	}
+	p.kill(t)
+	startWeir(t, dir)
+	awaitEmpty(t, dir)
+	text, err := os.ReadFile(filepath.Join(dir, "delivered.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("%d coordinates: %s", len(lines), stdout)
+	}
+	for _, line := range lines {
+		var at struct{ ID, Segment string }
+		if err := json.Unmarshal([]byte(line), &at); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), `"id":"`+at.ID+`","segment":"`+at.Segment+`"`) {
+			t.Errorf("nothing was delivered as %s of %s:\n%s", at.ID, at.Segment, text)
+		}
+	}
+}
+
 // TestPushTellsWhatWasNotAcked: with the byte cap reached the exit status and the counts are honest, and what was acked is there.
 func TestPushTellsWhatWasNotAcked(t *testing.T) {
 	base := t.TempDir()
