@@ -135,7 +135,7 @@ func rowF23(t *testing.T, over wire) {
 	e.start(t, over)
 	r := newRig(t, nil, nil)
 	for _, p := range some("large", 3) {
-		r.push(p + strings.Repeat("x", 1<<20))
+		r.push(p + strings.Repeat("x", 256<<10))
 	}
 	r.deliver(e, setup{})
 	r.ledger(e, 0)
