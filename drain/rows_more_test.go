@@ -308,7 +308,7 @@ func rowF33(t *testing.T, over wire) {
 
 // rowF34: however many attempts an outage has cost, delivery resumes by itself.
 func rowF34(t *testing.T, over wire) {
-	const outage = 300
+	const outage = 200
 	e := &endpoint{script: func(n int, w http.ResponseWriter, _ *request) bool {
 		if n >= outage {
 			return false

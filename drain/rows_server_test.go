@@ -83,7 +83,12 @@ type endpoint struct {
 func (e *endpoint) start(t *testing.T, over wire) *endpoint {
 	t.Helper()
 	e.times = map[string]int{}
-	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
+	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if (r.ProtoMajor == 2) != over.h2 || (r.TLS != nil) != over.tls {
+			t.Errorf("a request over %s, TLS %t; want %s", r.Proto, r.TLS != nil, over.name)
+		}
+		e.serve(w, r)
+	}))
 	e.Config.ErrorLog = log.New(io.Discard, "", 0)
 	gate := &frontListener{Listener: e.Listener, e: e, tls: over.tls}
 	e.Listener = gate
