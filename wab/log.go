@@ -222,7 +222,6 @@ func (l *Log) Close() error {
 	for _, s := range l.shards {
 		errs = append(errs, s.close())
 	}
-	l.shards = nil
 	return errors.Join(append(errs, l.release())...)
 }
 
