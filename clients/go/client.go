@@ -22,7 +22,8 @@ type Options struct {
 }
 
 // Client sends one frame at a time over one connection, which it makes when it is
-// needed and drops after an error. It is safe for use by several goroutines,
+// needed and drops after an error, or when the daemon has closed it or has sent
+// what was not asked for. It is safe for use by several goroutines,
 // which take turns.
 type Client struct {
 	opts Options
@@ -169,6 +170,9 @@ func (c *Client) call(ctx context.Context, sent frame.Type, build func([]byte) [
 	defer func() { <-c.turn }()
 	if c.life.Err() != nil {
 		return nil, ErrClosed
+	}
+	if c.link != nil && !c.link.idle() {
+		c.drop()
 	}
 	if c.link == nil {
 		l, err := dial(ctx, c.opts.Path)

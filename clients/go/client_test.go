@@ -240,3 +240,41 @@ func TestNackErrorSaysBothVersions(t *testing.T) {
 		t.Errorf("the raw byte is not shown: %s", got)
 	}
 }
+
+// TestClientLeavesALinkThatIsNotIdle: bytes that nobody asked for are never taken for an
+// answer, and a connection that the daemon closed between two calls costs no call.
+func TestClientLeavesALinkThatIsNotIdle(t *testing.T) {
+	tests := []struct {
+		name  string
+		extra []byte
+	}{
+		{"closed", nil},
+		{"an ack too many", frame.AppendAck(nil)},
+		{"half a frame too many", frame.AppendAck(nil)[:7]},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			ack := frame.AppendAck(nil)
+			served := make(chan int, 3)
+			path := script(t, func(n int, nc net.Conn) {
+				_ = answer(nc, frame.Overhead+1, append(ack[:len(ack):len(ack)], tt.extra...))
+				if tt.extra == nil {
+					nc.Close()
+					served <- n
+					return
+				}
+				served <- n
+				_, _ = nc.Read(make([]byte, 1)) // until the client leaves
+			})
+			c := newClient(t, path)
+			for want := range 3 {
+				if err := c.Push(t.Context(), Durable, []byte("x")); err != nil {
+					t.Fatalf("push %d: %v", want, err)
+				}
+				if n := <-served; n != want {
+					t.Fatalf("push %d was answered on connection %d", want, n)
+				}
+			}
+		})
+	}
+}

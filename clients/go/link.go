@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/weir-agent/weir/ingest/frame"
@@ -16,8 +17,9 @@ const replyBufferBytes = 16 << 10
 
 // link is one connection. After an error it must be closed.
 type link struct {
-	nc net.Conn
-	in *bufio.Reader
+	nc  net.Conn
+	raw syscall.RawConn // nil where the connection has none
+	in  *bufio.Reader
 	// reply is the last frame that was read.
 	reply [frame.Overhead + frame.MaxCoordinateBytes]byte
 }
@@ -32,7 +34,32 @@ func dial(ctx context.Context, path string) (*link, error) {
 }
 
 func newLink(nc net.Conn) *link {
-	return &link{nc: nc, in: bufio.NewReaderSize(nc, replyBufferBytes)}
+	l := &link{nc: nc, in: bufio.NewReaderSize(nc, replyBufferBytes)}
+	if sc, ok := nc.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			l.raw = raw
+		}
+	}
+	return l
+}
+
+// idle reports whether a request may be sent: the daemon has neither closed the
+// connection nor sent a byte that nobody asked for, which would be taken for the answer.
+func (l *link) idle() bool {
+	if l.in.Buffered() > 0 {
+		return false
+	}
+	if l.raw == nil {
+		return true
+	}
+	var one [1]byte
+	quiet := false
+	err := l.raw.Read(func(fd uintptr) bool {
+		_, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+		quiet = err == syscall.EAGAIN || err == syscall.EINTR
+		return true
+	})
+	return err == nil && quiet
 }
 
 // read reads the answer to a frame of type sent. A Nack is a *NackError, after which the
