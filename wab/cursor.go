@@ -46,6 +46,13 @@ type cursorFile struct {
 	shard      int
 	generation uint64
 	damaged    bool // a slot was written once and does not verify, or is not there
+	slots      [2]slotState
+}
+
+// slotState is what is known of a slot on disk.
+type slotState struct {
+	whole   bool
+	highest uint64
 }
 
 func (c *cursorFile) appendSlot(b []byte, st cursorState) []byte {
@@ -109,10 +116,13 @@ func (c *cursorFile) load(fsys vfs.FS) (cursorState, error) {
 			c.damaged = true // an unreadable slot is a slot that is not whole
 			continue
 		}
-		switch st, gen, ok := c.parseSlot(buf[:n]); {
-		case !ok:
+		st, gen, ok := c.parseSlot(buf[:n])
+		if !ok {
 			c.damaged = true
-		case gen >= c.generation:
+			continue
+		}
+		c.slots[slot] = slotState{true, st.highest}
+		if gen >= c.generation {
 			newest, c.generation = st, gen
 		}
 	}
@@ -120,22 +130,36 @@ func (c *cursorFile) load(fsys vfs.FS) (cursorState, error) {
 	return newest, nil
 }
 
-// save writes st to the older slot and syncs it.
+// save writes st to the older slot and syncs it. Then it writes the other one too, if that would be no substitute
+// for this one: it is not whole, or so old that lostNumbers does not reach from its highest number.
 func (c *cursorFile) save(fsys vfs.FS, dir string, st cursorState) error {
 	if c.file == nil {
 		if err := c.create(fsys, dir, st); err != nil {
 			return err
 		}
 	}
+	if err := c.saveSlot(st); err != nil {
+		return err
+	}
+	if other := c.slots[(c.generation+1)%2]; !other.whole || other.highest+lostNumbers/2 <= st.highest {
+		return c.saveSlot(st)
+	}
+	return nil
+}
+
+func (c *cursorFile) saveSlot(st cursorState) error {
 	c.generation++
+	which := c.generation % 2
+	c.slots[which] = slotState{} // until it is synced
 	slot := c.appendSlot(make([]byte, 0, cursorFixed+MaxMarks*cursorMarkBytes+4), st)
 	// The write makes the slot's pages dirty again, so that a sync after a failed one is to be believed for them.
-	if _, err := c.file.WriteAt(slot, int64(c.generation%2)*cursorSlotBytes); err != nil {
+	if _, err := c.file.WriteAt(slot, int64(which)*cursorSlotBytes); err != nil {
 		return fmt.Errorf("wab: write cursor: %w", err)
 	}
 	if err := c.file.SyncData(); err != nil {
 		return fmt.Errorf("wab: sync cursor: %w", err)
 	}
+	c.slots[which] = slotState{true, st.highest}
 	return nil
 }
 
@@ -164,6 +188,7 @@ func (c *cursorFile) create(fsys vfs.FS, dir string, st cursorState) error {
 		return fmt.Errorf("wab: create cursor: %w", errors.Join(err, f.Close()))
 	}
 	c.file = f
+	c.slots = [2]slotState{{true, st.highest}, {true, st.highest}}
 	return nil
 }
 

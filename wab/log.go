@@ -72,7 +72,7 @@ func (l *Log) open() error {
 	if err := l.openInstance(); err != nil {
 		return err
 	}
-	if err := mkdir(l.fs, quarantineName); err != nil {
+	if err := mkdir(l.fs, quarantineName); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	entries, err := l.fs.ReadDir(".")
@@ -140,7 +140,7 @@ func mkdir(fsys vfs.FS, name string) error {
 	if err == nil {
 		err = fsys.SyncDir(path.Dir(name))
 	}
-	if err != nil && !errors.Is(err, fs.ErrExist) {
+	if err != nil {
 		return fmt.Errorf("wab: make %s: %w", name, err)
 	}
 	return nil
@@ -152,10 +152,12 @@ func (l *Log) openShard(n int) (*Shard, error) {
 		prepare: make(chan struct{}, 1), keep: make(chan struct{}, 1), stop: make(chan struct{}),
 		cursorTurn: make(chan struct{}, 1),
 	}
-	if err := mkdir(l.fs, s.dir); err != nil {
+	err := mkdir(l.fs, s.dir)
+	fresh := err == nil
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	if err := s.recoverShard(); err != nil {
+	if err := s.recoverShard(fresh); err != nil {
 		return nil, err
 	}
 	return s, l.syncNames(s.dir)

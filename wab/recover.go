@@ -13,13 +13,15 @@ import (
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
-// lostNumbers is more segments than are made between two saves of the cursor, of which the newer one may be lost.
+// lostNumbers is more than the highest number of one slot of the cursor file is ahead of the other's, of which either may be
+// lost. No name goes before a slot has its number.
 const lostNumbers = 1000
 
 // recoverShard reads what a shard's folder holds and makes it readable. It only reads, but for files that
 // never held an acked record (temporary and spare ones, segments without a record);
-// what else has to be mended is done later, and again after a death, by the keeper.
-func (s *Shard) recoverShard() error {
+// what else has to be mended is done later, and again after a death, by the keeper. A folder that is fresh gets its cursor
+// file, so that one without it has lost it.
+func (s *Shard) recoverShard(fresh bool) error {
 	entries, err := s.log.fs.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("wab: list %s: %w", s.dir, err)
@@ -29,9 +31,14 @@ func (s *Shard) recoverShard() error {
 	if err != nil {
 		return err // what it says is a hint, but the numbers that it keeps from being used again are not known elsewhere
 	}
+	if fresh {
+		if err := s.cursorFile.create(s.log.fs, s.dir, state); err != nil {
+			return err
+		}
+	}
 	s.lastNumber, s.savedHighest = state.highest, state.highest
 	switch { // nothing else may tell any more which numbers were used
-	case s.cursorFile.damaged && s.cursorFile.generation == 0:
+	case s.cursorFile.generation == 0:
 		s.lastNumber = uint64(max(0, s.now().UnixMicro()))
 	case s.cursorFile.damaged:
 		s.lastNumber += lostNumbers

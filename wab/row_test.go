@@ -2,7 +2,6 @@ package wab_test
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -492,31 +492,9 @@ func TestNumberNeverReused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := vfstest.NewDisk()
 		log := open(t, disk)
-		ids := map[record.ID]bool{}
-		deliver := func(s *wab.Shard) {
-			ticket, err := s.Append(record.Buffered, []byte("heartbeat"))
-			if err == nil {
-				err = ticket.Wait()
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := s.NewReader(wab.Position{})
-			defer r.Close()
-			if err := r.Wait(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			read, err := r.Next(nil, 1, 100, wab.Position{})
-			if err != nil || len(read) != 1 {
-				t.Fatalf("%d records, %v", len(read), err)
-			}
-			if ids[read[0].ID] {
-				t.Fatalf("the id of record %s/%d was used before", read[0].Segment, read[0].Index)
-			}
-			ids[read[0].ID] = true
-		}
+		used := map[string]string{}
 		for seed := range uint64(40) {
-			deliver(log.Shards()[0])
+			deliverNew(t, log.Shards()[0], used)
 			image := disk.Image(vfstest.Choice{Keep: vfstest.KeepNone})
 			closeLog(t, log)
 			switch seed % 3 {
@@ -533,4 +511,79 @@ func TestNumberNeverReused(t *testing.T) {
 		}
 		closeLog(t, log)
 	})
+}
+
+// deliverNew appends a record that is like no other, and wants each address to be that of one record for ever: two equal
+// records at one address would have one id.
+func deliverNew(t *testing.T, s *wab.Shard, used map[string]string) {
+	t.Helper()
+	ticket, err := s.Append(record.Buffered, []byte(strconv.Itoa(len(used))))
+	if err == nil {
+		err = ticket.Wait()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := wabtest.ReadAll(s)
+	if err != nil || len(read) == 0 {
+		t.Fatalf("%d records, %v", len(read), err)
+	}
+	for _, r := range read {
+		at := fmt.Sprintf("%s/%d", r.Segment, r.Index)
+		if was, ok := used[at]; ok && was != string(r.Payload) {
+			t.Fatalf("record %s is %q, and was %q", at, r.Payload, was)
+		}
+		used[at] = string(r.Payload)
+	}
+}
+
+// TestNumberNeverReusedWhateverTheCursorLoses damages the cursor file in each way again and again, in every order of two ways,
+// while nothing else remembers the numbers that were used.
+func TestNumberNeverReusedWhateverTheCursorLoses(t *testing.T) {
+	const cursor = "shard_00/cursor"
+	ways := []struct {
+		name   string
+		damage func(*vfstest.Disk) error
+	}{
+		{"first slot", func(d *vfstest.Disk) error { return d.FlipBit(cursor, 20, 3) }},
+		{"second slot", func(d *vfstest.Disk) error { return d.FlipBit(cursor, 4096+20, 3) }},
+		{"cut", func(d *vfstest.Disk) error { return d.Cut(cursor, 100) }},
+		{"removed", func(d *vfstest.Disk) error { return d.Remove(cursor) }},
+		{"nothing", func(*vfstest.Disk) error { return nil }},
+	}
+	for _, one := range ways {
+		for _, other := range ways {
+			t.Run(one.name+", "+other.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					disk := vfstest.NewDisk()
+					used := map[string]string{}
+					for round := range 8 {
+						log := open(t, disk)
+						s := log.Shards()[0]
+						deliverNew(t, s, used)
+						s.Confirm(s.Stats().Appended, nil)
+						disk = ending(t, disk, log, round)
+						way := one
+						if round%2 == 1 {
+							way = other
+						}
+						_ = way.damage(disk) // the bytes may not have come back from the last damage
+						pass(time.Millisecond) // a lost cursor lets numbers go on from the time
+					}
+				})
+			})
+		}
+	}
+}
+
+// ending closes the log, which removes its confirmed segments, or pulls the plug, be it at once or after the cursor was stored.
+func ending(t *testing.T, disk *vfstest.Disk, log *wab.Log, round int) *vfstest.Disk {
+	switch round % 4 {
+	case 0, 1:
+		closeLog(t, log)
+		return disk
+	case 2:
+		pass(2 * time.Second)
+	}
+	return disk.Crash(vfstest.Choice{Keep: vfstest.KeepNone})
 }
