@@ -567,7 +567,7 @@ func TestNumberNeverReusedWhateverTheCursorLoses(t *testing.T) {
 						if round%2 == 1 {
 							way = other
 						}
-						_ = way.damage(disk) // the bytes may not have come back from the last damage
+						_ = way.damage(disk)   // the bytes may not have come back from the last damage
 						pass(time.Millisecond) // a lost cursor lets numbers go on from the time
 					}
 				})
