@@ -1,5 +1,5 @@
 // Package baseline measures what the machine can do without weir: one goroutine that gathers, writes into a zero-filled file and
-// calls fdatasync, and the echo of a Unix socket.
+// calls fdatasync, the echo of a Unix socket, and the keys of records.
 package baseline
 
 import (
@@ -13,9 +13,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-agent/weir/cmd/weir-bench/internal/load"
+	"github.com/weir-agent/weir/wab/record"
 )
 
 const (
@@ -131,56 +133,103 @@ func (g *gatherer) run() error {
 	return nil
 }
 
-// RTT is the echo of a Unix socket: n bytes there, 20 bytes back, one at a time.
-func RTT(ctx context.Context, dir string, n int, d time.Duration) (load.Result, error) {
+// RTT is the echo of a Unix socket: n bytes there, 20 bytes back, one at a time on each of some connections. It is the floor of
+// what a server can do that reads and answers each record by itself.
+func RTT(ctx context.Context, dir string, connections, n int, d time.Duration) (load.Result, error) {
 	path := filepath.Join(dir, "echo.sock")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		return load.Result{}, fmt.Errorf("baseline: %w", err)
 	}
+	var served sync.WaitGroup
+	defer served.Wait()
 	defer l.Close()
+	served.Go(func() { echo(&served, l, n) })
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	go echo(l, n)
+	out := load.Result{Latency: load.NewHistogram()}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var failed error
+	began := time.Now()
+	for range connections {
+		wg.Go(func() {
+			hist, records, err := ask(ctx, path, n)
+			mu.Lock()
+			defer mu.Unlock()
+			out.Records += records
+			out.Latency.Merge(hist)
+			failed = errors.Join(failed, err)
+		})
+	}
+	wg.Wait()
+	out.Elapsed = time.Since(began)
+	return out, failed
+}
+
+// ask sends and waits, one at a time, until ctx ends.
+func ask(ctx context.Context, path string, n int) (*hdrhistogram.Histogram, int64, error) {
+	hist, records := load.NewHistogram(), int64(0)
 	nc, err := net.Dial("unix", path)
 	if err != nil {
-		return load.Result{}, fmt.Errorf("baseline: %w", err)
+		return hist, 0, fmt.Errorf("baseline: %w", err)
 	}
 	defer nc.Close()
-	out := load.Result{Latency: load.NewHistogram()}
 	request, reply := make([]byte, n), make([]byte, ackBytes)
-	began := time.Now()
 	for ctx.Err() == nil {
 		at := time.Now()
 		if _, err := nc.Write(request); err != nil {
-			return out, fmt.Errorf("baseline: %w", err)
+			return hist, records, fmt.Errorf("baseline: %w", err)
 		}
 		if _, err := io.ReadFull(nc, reply); err != nil {
-			return out, fmt.Errorf("baseline: %w", err)
+			return hist, records, fmt.Errorf("baseline: %w", err)
 		}
-		_ = out.Latency.RecordValue(int64(time.Since(at))) // in range: a minute at most
-		out.Records++
+		_ = hist.RecordValue(int64(time.Since(at))) // in range: a minute at most
+		records++
+	}
+	return hist, records, nil
+}
+
+// Keys computes record ids, which each record that is delivered needs, on one goroutine: the floor of what the drain costs.
+func Keys(ctx context.Context, n int, d time.Duration) load.Result {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	out := load.Result{Latency: load.NewHistogram()}
+	var hasher record.IDHasher
+	payload := make([]byte, n)
+	began := time.Now()
+	for ctx.Err() == nil {
+		at := time.Now()
+		for i := range uint64(1000) {
+			hasher.ID("shard_00/seg_00000001-0123456789abcdef.wab.sealed", i+1, payload)
+		}
+		_ = out.Latency.RecordValue(int64(time.Since(at)) / 1000) // in range: a minute at most
+		out.Records += 1000
 	}
 	out.Elapsed = time.Since(began)
-	return out, nil
+	return out
 }
 
 const ackBytes = 20
 
-// echo answers one connection until it is closed.
-func echo(l net.Listener, n int) {
-	nc, err := l.Accept()
-	if err != nil {
-		return
-	}
-	defer nc.Close()
-	request, reply := make([]byte, n), make([]byte, ackBytes)
+// echo answers each connection until it is closed.
+func echo(served *sync.WaitGroup, l net.Listener, n int) {
 	for {
-		if _, err := io.ReadFull(nc, request); err != nil {
+		nc, err := l.Accept()
+		if err != nil {
 			return
 		}
-		if _, err := nc.Write(reply); err != nil {
-			return
-		}
+		served.Go(func() {
+			defer nc.Close()
+			request, reply := make([]byte, n), make([]byte, ackBytes)
+			for {
+				if _, err := io.ReadFull(nc, request); err != nil {
+					return
+				}
+				if _, err := nc.Write(reply); err != nil {
+					return
+				}
+			}
+		})
 	}
 }

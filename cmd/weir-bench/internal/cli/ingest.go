@@ -49,10 +49,16 @@ func (c *common) runAll(ctx context.Context, title string, cases []measure) (rep
 }
 
 func (c *common) baselines() []measure {
-	cases := []measure{{"rtt", func(ctx context.Context, dir string) (report.Sample, error) {
-		r, err := baseline.RTT(ctx, dir, c.bytes+frame.Overhead, c.duration)
-		return report.Sample{Result: r}, err
-	}}}
+	var cases []measure
+	for _, connections := range []int{1, 64} {
+		cases = append(cases, measure{fmt.Sprintf("rtt, %d connections", connections), func(ctx context.Context, dir string) (report.Sample, error) {
+			r, err := baseline.RTT(ctx, dir, connections, c.bytes+frame.Overhead, c.duration)
+			return report.Sample{Result: r}, err
+		}})
+	}
+	cases = append(cases, measure{"keys: one SHA-256 a record", func(ctx context.Context, _ string) (report.Sample, error) {
+		return report.Sample{Result: baseline.Keys(ctx, c.bytes, c.duration)}, nil
+	}})
 	for _, waiters := range []int{1, 16, 64, 256} {
 		cases = append(cases, measure{fmt.Sprintf("fsync, %d waiting", waiters), func(ctx context.Context, dir string) (report.Sample, error) {
 			r, err := baseline.Fsync(ctx, dir, waiters, c.bytes, c.duration)
