@@ -18,12 +18,7 @@ import (
 // TestAbandonedGroupIsNackedWhole: after a short write no record of the group is acked, whatever is synced later (F2).
 func TestAbandonedGroupIsNackedWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		inj := vfstest.NewInjector(disk)
-		log := open(t, inj)
-		synctest.Wait()
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
+		_, inj, log, l, s := rig(t)
 		inj.Add(vfstest.Fault{Kinds: vfstest.WriteAt, Err: syscall.ENOSPC, Short: 500})
 		ticket, err := s.Append(record.Durable, l.Payload(10), l.Payload(10), l.Payload(2000))
 		if err != nil {
@@ -45,12 +40,7 @@ func TestAbandonedGroupIsNackedWhole(t *testing.T) {
 // TestFailedSyncIsFinal: a file whose sync failed is never written or synced again, and what it held before stays readable (F3).
 func TestFailedSyncIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		inj := vfstest.NewInjector(disk)
-		log := open(t, inj)
-		synctest.Wait()
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
+		disk, inj, log, l, s := rig(t)
 		mustPush(t, l, s, record.Durable, 100)
 		inj.Add(vfstest.Fault{Kinds: vfstest.SyncData, Name: "shard_00/seg_00000001-*", Err: syscall.EIO, Drop: true})
 		if err := l.Push(s, record.Durable, l.Payload(100)); !errors.Is(err, wab.ErrRetired) {
@@ -75,12 +65,7 @@ func TestFailedSyncIsFinal(t *testing.T) {
 // TestWriteBesideAFailedSync: a group whose write runs while the sync of its file fails is nacked, and the file is left alone (F3).
 func TestWriteBesideAFailedSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		inj := vfstest.NewInjector(disk)
-		log := open(t, inj)
-		synctest.Wait()
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
+		disk, inj, log, l, s := rig(t)
 		sync, write := vfstest.NewGate(), vfstest.NewGate()
 		inj.Add(vfstest.Fault{Kinds: vfstest.SyncData, Gate: sync, Err: syscall.EIO, Drop: true})
 		durable, buffered := make(chan error, 1), make(chan error, 1)

@@ -51,6 +51,17 @@ func open(t *testing.T, fsys vfs.FS) *wab.Log {
 	return log
 }
 
+// rig is a new log on a new disk, whose operations can be made to fail, with its ledger and its one shard. It is for a synctest bubble, and
+// returns when the log has come to rest.
+func rig(t *testing.T) (*vfstest.Disk, *vfstest.Injector, *wab.Log, *wabtest.Ledger, *wab.Shard) {
+	t.Helper()
+	disk := vfstest.NewDisk()
+	inj := vfstest.NewInjector(disk)
+	log := open(t, inj)
+	synctest.Wait()
+	return disk, inj, log, wabtest.NewLedger(), log.Shards()[0]
+}
+
 func closeLog(t *testing.T, log *wab.Log) {
 	t.Helper()
 	if err := log.Close(); err != nil {

@@ -18,14 +18,9 @@ import (
 func TestCloseWaitsForAWriteThatRuns(t *testing.T) {
 	for _, tier := range []record.Durability{record.Durable, record.Buffered} {
 		synctest.Test(t, func(t *testing.T) {
-			disk := vfstest.NewDisk()
-			inj := vfstest.NewInjector(disk)
-			log := open(t, inj)
-			synctest.Wait()
+			disk, inj, log, l, s := rig(t)
 			gate := vfstest.NewGate()
 			inj.Add(vfstest.Fault{Kinds: vfstest.WriteAt, Gate: gate})
-			l := wabtest.NewLedger()
-			s := log.Shards()[0]
 			go l.Push(s, tier, l.Payload(100)) // nacked or acked: the ledger knows
 			<-gate.Reached()
 			closed := make(chan error)
@@ -47,12 +42,7 @@ func TestCloseWaitsForAWriteThatRuns(t *testing.T) {
 // TestBufferedAckBesideAHeldSync: while the disk hangs in an fdatasync, Buffered records are acked, whoever else waits.
 func TestBufferedAckBesideAHeldSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		inj := vfstest.NewInjector(disk)
-		log := open(t, inj)
-		synctest.Wait()
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
+		disk, inj, log, l, s := rig(t)
 		sync, write := vfstest.NewGate(), vfstest.NewGate()
 		inj.Add(vfstest.Fault{Kinds: vfstest.SyncData, Gate: sync})
 		push := func(d record.Durability) <-chan error {
@@ -225,11 +215,7 @@ func TestLowSpacePasses(t *testing.T) {
 // TestLargeRecordThatFoundNoSpace does not keep small ones from being accepted.
 func TestLargeRecordThatFoundNoSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		log := open(t, disk)
-		synctest.Wait()
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
+		disk, _, log, l, s := rig(t)
 		disk.SetFree(1 << 20)
 		if err := l.Push(s, record.Durable, l.Payload(8<<20)); !errors.Is(err, wab.ErrNoSpace) {
 			t.Errorf("a record larger than the disk: %v", err)

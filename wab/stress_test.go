@@ -22,14 +22,9 @@ import (
 // TestDurableRecordsGatherBehindAHeldSync: what comes while the disk syncs shares the next sync.
 func TestDurableRecordsGatherBehindAHeldSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		inj := vfstest.NewInjector(disk)
-		log := open(t, inj)
-		synctest.Wait()
+		_, inj, log, l, s := rig(t)
 		gate := vfstest.NewGate()
 		inj.Add(vfstest.Fault{Kinds: vfstest.SyncData, Gate: gate})
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
 		before := s.Stats().Syncs
 		const producers = 20
 		done := make(chan error, producers)
@@ -59,14 +54,9 @@ func TestDurableRecordsGatherBehindAHeldSync(t *testing.T) {
 // TestHeldWrite: nothing is acked while the disk hangs in a write, of either tier, and all of it afterwards.
 func TestHeldWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		disk := vfstest.NewDisk()
-		inj := vfstest.NewInjector(disk)
-		log := open(t, inj)
-		synctest.Wait()
+		disk, inj, log, l, s := rig(t)
 		gate := vfstest.NewGate()
 		inj.Add(vfstest.Fault{Kinds: vfstest.WriteAt, Gate: gate})
-		l := wabtest.NewLedger()
-		s := log.Shards()[0]
 		var wg sync.WaitGroup
 		for i := range 10 {
 			wg.Go(func() {
@@ -99,11 +89,7 @@ func mustRead(t *testing.T, s *wab.Shard) []record.Record {
 func TestNoSpaceAtEveryByte(t *testing.T) {
 	for free := int64(0); free < 220_000; free += 2741 * stride {
 		synctest.Test(t, func(t *testing.T) {
-			disk := vfstest.NewDisk()
-			log := open(t, disk)
-			synctest.Wait()
-			l := wabtest.NewLedger()
-			s := log.Shards()[0]
+			disk, _, log, l, s := rig(t)
 			mustPush(t, l, s, record.Durable, 100)
 			disk.SetFree(free)
 			for range 40 {
