@@ -169,7 +169,12 @@ func (s *Shard) fillSegment(f *segmentFile, filled, least int64) error {
 		if err := writeAll(f.file, zeros[:n], filled); err != nil {
 			return err
 		}
-		filled += n
+		if filled += n; filled < f.size {
+			// Bit by bit: all at once would keep the disk from the syncs that producers wait for.
+			if err := f.file.SyncData(); err != nil {
+				return err
+			}
+		}
 	}
 	if err := writeAll(f.file, segment.AppendHeader(nil, f.header), 0); err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"time"
 
@@ -25,6 +26,8 @@ type Reader struct {
 	pos      Position
 	seg      *segmentFile
 	w        window
+	limit    int64  // how far seg may be read, as far as is known
+	index    uint64 // of the last record before limit
 	pending  segment.Item // a record that is read but not returned yet; Kind End: none
 	failures int
 	passed   *segmentFile // nothing of it can be read, and that was reported
@@ -81,9 +84,16 @@ func (r *Reader) Next(dst []record.Record, maxRecords, maxBytes int, end Positio
 		})
 		r.pending = segment.Item{}
 		r.pos.Index = it.Index + 1
+		if (len(dst)-first)%yieldRecords == 0 {
+			runtime.Gosched()
+		}
 	}
 	return dst, nil
 }
+
+// yieldRecords is after how many records a reader lets others run: an ack never waits for the drain, and what reads
+// a backlog is busy for milliseconds on end.
+const yieldRecords = 32
 
 // slabBytes is how many payload bytes share one allocation.
 const slabBytes = 64 << 10
@@ -114,13 +124,17 @@ func (r *Reader) peek(end Position) (segment.Item, error) {
 
 // step scans one item of the open segment, or leaves it. It reports false at the committed end.
 func (r *Reader) step() (bool, error) {
-	limit, index, final := r.s.limitOf(r.seg)
-	r.w.sc.SetLimit(limit)
-	if r.w.sc.Offset() >= limit {
-		if !final {
+	if r.w.sc.Offset() >= r.limit { // what may be read only grows
+		limit, index, final := r.s.limitOf(r.seg)
+		r.limit, r.index = limit, index
+		r.w.sc.SetLimit(limit)
+		switch {
+		case r.w.sc.Offset() < limit:
+		case final:
+			return r.leave(index)
+		default:
 			return false, nil
 		}
-		return r.leave(index)
 	}
 	it, err := r.w.next()
 	if err != nil {
@@ -139,8 +153,8 @@ func (r *Reader) step() (bool, error) {
 	case segment.Damage:
 		r.pass(it, it.Index+it.Lost)
 	case segment.Tail:
-		r.pass(it, index+1)
-		r.w.sc.Skip(limit, index+1)
+		r.pass(it, r.index+1)
+		r.w.sc.Skip(r.limit, r.index+1)
 	}
 	return true, nil
 }
@@ -206,7 +220,7 @@ func (r *Reader) open() (bool, error) {
 		return false, err
 	}
 	r.s.restored("read") // also for another reader that failed and was closed
-	r.seg = f
+	r.seg, r.limit, r.index = f, 0, 0
 	r.w = window{file: file, sc: segment.NewScanner(f.header.Nonce, segment.HeaderBytes, 1, 0), buf: r.w.buf[:0]}
 	return true, nil
 }
