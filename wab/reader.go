@@ -26,8 +26,8 @@ type Reader struct {
 	pos      Position
 	seg      *segmentFile
 	w        window
-	limit    int64  // how far seg may be read, as far as is known
-	index    uint64 // of the last record before limit
+	limit    int64        // how far seg may be read, as far as is known
+	index    uint64       // of the last record before limit
 	pending  segment.Item // a record that is read but not returned yet; Kind End: none
 	failures int
 	passed   *segmentFile // nothing of it can be read, and that was reported
