@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	var quiet silentError
 	if !errors.As(err, &quiet) {
-		fmt.Fprintf(errOut, "weir: %v\n", err)
+		for line := range strings.SplitSeq(err.Error(), "\n") { // of joined errors each has one
+			fmt.Fprintf(errOut, "weir: %s\n", line)
+		}
 	}
 	if errors.Is(err, config.ErrUsage) {
 		return exitUsage

@@ -16,31 +16,31 @@ import (
 	"github.com/weir-agent/weir/cmd/weir/internal/daemon"
 )
 
-// runFlags are the flags of run by the key that they set.
-var runFlags = []struct{ name, key, help string }{
-	{"data-dir", "wab.dir", "folder of the data"},
-	{"socket", "socket.path", "path of the socket"},
-	{"sink", "sink.type", "where records go: file, http or discard"},
-	{"sink-url", "sink.http.url", "address of the http sink"},
-	{"admin", "admin.listen", "host:port of the status page, empty for none"},
-	{"log-level", "log.level", "debug, info, warn or error"},
+// sourceFlags adds --config and the flags of run, and returns where the configuration comes from then.
+func sourceFlags(cmd *cobra.Command) func() config.Source {
+	path := cmd.Flags().String("config", os.Getenv("WEIR_CONFIG"), "TOML file (default from WEIR_CONFIG)")
+	values := map[string]*string{}
+	for _, k := range config.Reference() {
+		if k.Flag != "" && cmd.Flags().Lookup(k.Flag) == nil {
+			values[k.Name] = cmd.Flags().String(k.Flag, "", k.Help)
+		}
+	}
+	return func() config.Source {
+		set := map[string]string{}
+		for _, k := range config.Reference() {
+			if v := values[k.Name]; v != nil && cmd.Flags().Changed(k.Flag) {
+				set[k.Name] = *v
+			}
+		}
+		return config.Source{File: *path, Env: os.Environ(), Flags: set}
+	}
 }
 
 // configFlags adds --config and the flags of run, and returns how to load what they say.
 func configFlags(cmd *cobra.Command) func() (config.Config, error) {
-	path := cmd.Flags().String("config", os.Getenv("WEIR_CONFIG"), "TOML file (default from WEIR_CONFIG)")
-	values := map[string]*string{}
-	for _, f := range runFlags {
-		values[f.name] = cmd.Flags().String(f.name, "", f.help)
-	}
+	source := sourceFlags(cmd)
 	return func() (config.Config, error) {
-		set := map[string]string{}
-		for _, f := range runFlags {
-			if cmd.Flags().Changed(f.name) {
-				set[f.key] = *values[f.name]
-			}
-		}
-		cfg, err := config.Load(config.Source{File: *path, Env: os.Environ(), Flags: set})
+		cfg, err := config.Load(source())
 		return cfg, usage(err)
 	}
 }
@@ -90,21 +90,6 @@ func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
-}
-
-func newConfig(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check the configuration"}
-	check := &cobra.Command{Use: "check", Short: "Check the configuration without touching any data"}
-	load := configFlags(check)
-	check.RunE = func(*cobra.Command, []string) error {
-		if _, err := load(); err != nil {
-			return err
-		}
-		fmt.Fprintln(s.out, "the configuration is good")
-		return nil
-	}
-	cmd.AddCommand(check)
-	return cmd
 }
 
 // errNotRunning is the hint behind a failed connection to the daemon.
