@@ -80,7 +80,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	})
-	root.AddCommand(newRun(s), newPush(s), newHealth(s), newStatus(s), newReceive(s), newVersion(s), newConfig(s), newDrain(s), newSegment(s), newDeadletter(s), newQuarantine(s))
+	root.AddCommand(newRun(s), newPush(s), newHealth(s), newStatus(s), newReceive(s), newVersion(s), newConfig(s), newDrain(s), newReload(s), newSegment(s), newDeadletter(s), newQuarantine(s))
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}

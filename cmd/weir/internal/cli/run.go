@@ -53,38 +53,61 @@ func newRun(s streams) *cobra.Command {
   weir run --sink http --sink-url https://logs.example.com/in
   weir run --config /etc/weir/weir.toml`,
 	}
-	load := configFlags(cmd)
+	source := sourceFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		load := func() (config.Config, error) { return config.Load(source()) }
 		cfg, err := load()
 		if err != nil {
-			return err
+			return usage(err)
 		}
-		return run(cmd.Context(), s, cfg)
+		return run(cmd.Context(), s, cfg, load)
 	}
 	return cmd
 }
 
-// run serves until SIGTERM or SIGINT; a second one ends the process at once.
-func run(ctx context.Context, s streams, cfg config.Config) error {
-	logger := newLogger(s.err, cfg.Log)
+// run serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reads the configuration again.
+func run(ctx context.Context, s streams, cfg config.Config, load func() (config.Config, error)) error {
+	level := new(slog.LevelVar)
+	logger := newLogger(s.err, cfg.Log, level)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	d, err := daemon.New(cfg, logger)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	d, err := daemon.New(daemon.Options{Config: cfg, Log: logger, Level: level, Reread: load})
 	if err != nil {
 		return err
 	}
 	context.AfterFunc(ctx, stop) // the next signal has its default effect
-	if err := d.Run(ctx); err != nil {
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		reloadOnSignal(ctx, d, hup, logger)
+	}()
+	err = d.Run(ctx)
+	stop()
+	<-reloads
+	if err != nil {
 		return fmt.Errorf("stopped: %w", err)
 	}
 	return nil
 }
 
-func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		level = slog.LevelInfo // cannot happen: the configuration was checked
+func reloadOnSignal(ctx context.Context, d *daemon.Daemon, hup <-chan os.Signal, logger *slog.Logger) {
+	for {
+		select {
+		case <-hup:
+			if _, err := d.Reload(ctx); err != nil {
+				logger.Error("SIGHUP", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
+}
+
+// newLogger makes the log; the daemon sets its level.
+func newLogger(w io.Writer, cfg config.Log, level *slog.LevelVar) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))

@@ -163,12 +163,15 @@ func walk(tree map[string]any, prefix string, fields map[string]reflect.Value, f
 	}
 }
 
-// tooFar is a distance at which two names are no misspelling of each other.
-const tooFar = 4
+// tooFar returns a distance at which no name is a misspelling of this one: a third of it may be wrong.
+func tooFar(name string) int {
+	last := name[strings.LastIndexAny(name, "._")+1:]
+	return min(4, 2+len(last)/3)
+}
 
 // unknownSection is the error for a section that does not exist, with the nearest one that does.
 func unknownSection(name string, fields map[string]reflect.Value) error {
-	best, at := "", tooFar
+	best, at := "", tooFar(name)
 	for _, k := range sortedKeys(fields) {
 		for i := strings.LastIndex(k, "."); i > 0; i = strings.LastIndex(k[:i], ".") {
 			if d := distance(name, k[:i]); d < at {
@@ -184,7 +187,7 @@ func unknownSection(name string, fields map[string]reflect.Value) error {
 
 // unknown is the error for a key that does not exist, with the nearest one that does.
 func unknown(key string, fields map[string]reflect.Value) error {
-	best, at := "", tooFar
+	best, at := "", tooFar(key)
 	for _, k := range sortedKeys(fields) {
 		if d := distance(key, k); d < at {
 			best, at = k, d
@@ -285,7 +288,7 @@ func (l *loaded) loadEnv(env []string) {
 		case ok:
 			l.set(key, name, value)
 		case ofSection(name):
-			best, at := "", tooFar
+			best, at := "", tooFar(name)
 			for _, known := range sortedKeys(byName) {
 				if d := distance(name, known); d < at {
 					best, at = known, d

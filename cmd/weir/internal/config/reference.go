@@ -47,7 +47,7 @@ var sections = []Section{
 
 // reference has every key once, in the order of the sections.
 var reference = []Key{
-	{Name: "shutdown_timeout", Min: int64(time.Second), Max: long, Help: "Time from SIGTERM to the exit, at most. Deliveries under way get half of it to end."},
+	{Name: "shutdown_timeout", Min: int64(time.Second), Max: long, Reload: true, Help: "Time from SIGTERM to the exit, at most. Deliveries under way get half of it to end."},
 
 	{Name: "socket.path", Flag: "socket", Variable: "WEIR_SOCKET", Help: "Path of the socket, mode 0600, at most 107 bytes. Empty: weir.sock in the data folder."},
 	{Name: "socket.max_connections", Min: 1, Max: 1 << 20, Help: "Connections that may be open at once; more are closed as soon as they are made."},
