@@ -17,6 +17,7 @@ import (
 	weir "github.com/weir-agent/weir/clients/go"
 	"github.com/weir-agent/weir/cmd/weir/internal/config"
 	"github.com/weir-agent/weir/drain"
+	"github.com/weir-agent/weir/wab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -118,7 +119,7 @@ func TestRepeatsAreLeftOut(t *testing.T) {
 // TestEachStateIsInWords: an operator is told what to do in every state of trouble.
 func TestEachStateIsInWords(t *testing.T) {
 	for state, part := range map[drain.State]string{
-		drain.Idle: "nothing waits", drain.Delivering: "delivering", drain.Retrying: "tried again", drain.Held: "weir reload",
+		drain.Idle: "up to date", drain.Delivering: "delivering", drain.Retrying: "tried again", drain.Held: "weir reload",
 		drain.DeadLetterFull: "weir deadletter list", drain.Paused: "weir drain resume", drain.Failed: "log has the reason",
 	} {
 		if got := inWords(drain.ShardStats{State: state}); !strings.Contains(got, part) {
@@ -127,5 +128,25 @@ func TestEachStateIsInWords(t *testing.T) {
 	}
 	if got := inWords(drain.ShardStats{State: drain.Held, NextAttempt: time.Now().Add(time.Minute)}); !strings.Contains(got, "in 1m0s") {
 		t.Errorf("with a next attempt: %q", got)
+	}
+}
+
+// TestOldestAge: a quiet log whose segment is old does not make a record that just came old.
+func TestOldestAge(t *testing.T) {
+	now := time.Now()
+	hour := wab.Stats{BacklogRecords: 1, Oldest: now.Add(-time.Hour)}
+	for name, tc := range map[string]struct {
+		w        wab.Stats
+		d        drain.ShardStats
+		min, max time.Duration
+	}{
+		"taken up":       {hour, drain.ShardStats{State: drain.Retrying, Oldest: now.Add(-time.Minute)}, time.Minute, 2 * time.Minute},
+		"gathering":      {hour, drain.ShardStats{State: drain.Idle}, 0, 200 * time.Millisecond},
+		"cannot be read": {wab.Stats{Oldest: hour.Oldest, Faults: []wab.Fault{{Step: "read"}}}, drain.ShardStats{State: drain.Idle}, time.Hour, 2 * time.Hour},
+		"failed":         {hour, drain.ShardStats{State: drain.Failed}, time.Hour, 2 * time.Hour},
+	} {
+		if got := oldestAge(tc.w, tc.d, 200*time.Millisecond); got < tc.min || got > tc.max {
+			t.Errorf("%s: %v, want between %v and %v", name, got, tc.min, tc.max)
+		}
 	}
 }

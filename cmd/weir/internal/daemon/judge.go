@@ -20,7 +20,7 @@ func inWords(s drain.ShardStats) string {
 	}
 	switch s.State {
 	case drain.Idle:
-		return "nothing waits for delivery"
+		return "up to date; what comes in waits for its batch for drain.linger at most"
 	case drain.Delivering:
 		return "delivering"
 	case drain.Retrying:

@@ -30,7 +30,7 @@ func (d *Daemon) Status() admin.Status {
 	st.Requeued = drainStatus(drained.Requeued)
 	for i, s := range d.wab.Shards() {
 		w := s.Stats()
-		sh := shardStatus(w, drained.Shards[i])
+		sh := shardStatus(w, drained.Shards[i], cfg.Drain.Linger)
 		for _, seg := range s.SegmentStates(mapSegments) {
 			sh.Map = append(sh.Map, segmentStatus(seg))
 		}
@@ -88,7 +88,19 @@ func segmentStatus(seg wab.SegmentState) admin.Segment {
 	return out
 }
 
-func shardStatus(w wab.Stats, dr drain.ShardStats) admin.Shard {
+// oldestAge is the age of the oldest record that is not delivered. The drain knows it of what it has taken up. What it has not
+// taken up yet gathers for a batch, unless it cannot be read; then the log has an estimate.
+func oldestAge(w wab.Stats, dr drain.ShardStats, linger time.Duration) time.Duration {
+	if !dr.Oldest.IsZero() {
+		return time.Since(dr.Oldest)
+	}
+	if dr.State != drain.Idle || len(w.Faults) > 0 {
+		return time.Since(w.Oldest)
+	}
+	return min(time.Since(w.Oldest), linger)
+}
+
+func shardStatus(w wab.Stats, dr drain.ShardStats, linger time.Duration) admin.Shard {
 	sh := admin.Shard{
 		Shard: w.Shard, Writable: w.Writable, Accepting: w.Accepting, Appended: admin.Position(w.Appended), Committed: admin.Position(w.Committed), Confirmed: admin.Position(w.Confirmed),
 		Segments: w.Segments, BacklogRecords: w.BacklogRecords, BacklogBytes: w.BacklogBytes,
@@ -96,8 +108,8 @@ func shardStatus(w wab.Stats, dr drain.ShardStats) admin.Shard {
 		SyncP50Seconds: w.SyncQuantile(0.5).Seconds(), SyncP99Seconds: w.SyncQuantile(0.99).Seconds(), Failures: w.Failures,
 		Drain: drainStatus(dr),
 	}
-	if !w.Oldest.IsZero() {
-		sh.OldestAgeSeconds = max(0, time.Since(w.Oldest).Seconds())
+	if w.BacklogRecords > 0 {
+		sh.OldestAgeSeconds = max(0, oldestAge(w, dr, linger).Seconds())
 	}
 	for _, f := range w.Faults {
 		sh.Faults = append(sh.Faults, admin.Fault{Step: f.Step, Error: f.Err.Error(), Since: f.Since})
