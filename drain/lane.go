@@ -69,7 +69,9 @@ func (l *lane) round(ctx context.Context) (err error) {
 		cutSink()
 		close(r.gone)
 		r.part()
-		l.meter.update(func(s *ShardStats) { s.InFlight, s.InFlightRecords, s.Hung, s.NextAttempt = 0, 0, 0, time.Time{} })
+		l.meter.update(func(s *ShardStats) {
+			s.InFlight, s.InFlightRecords, s.Hung, s.NextAttempt, s.Oldest = 0, 0, 0, time.Time{}, time.Time{}
+		})
 	}()
 	f := l.origin.open()
 	r.wg.Go(func() { r.runFeed(feedCtx, f) })
@@ -257,7 +259,7 @@ func (r *round) admit(b batch) {
 		if b.anew {
 			p.job = mark
 		}
-		s.pieces = []*piece{p}
+		s.pieces, s.oldest = []*piece{p}, b.records[0].Appended
 	}
 	r.slots = append(r.slots, s)
 	r.lane.meter.update(func(st *ShardStats) {
@@ -555,8 +557,12 @@ func (r *round) giveUp(now time.Time) {
 // publish makes the state visible.
 func (r *round) publish(next time.Time) {
 	state, why := r.state()
+	var oldest time.Time
+	if len(r.slots) > 0 {
+		oldest = r.slots[0].oldest
+	}
 	r.lane.meter.update(func(s *ShardStats) {
-		s.InFlight, s.Hung, s.NextAttempt = len(r.slots), r.lost, next
+		s.InFlight, s.Hung, s.NextAttempt, s.Oldest = len(r.slots), r.lost, next, oldest
 		if why == "" && state > Delivering {
 			why = s.LastError
 		}

@@ -15,6 +15,7 @@ import (
 type slot struct {
 	end    wab.Position
 	shard  int
+	oldest time.Time // when its first record was appended
 	pieces []*piece
 }
 

@@ -68,6 +68,8 @@ type ShardStats struct {
 	// InFlight counts batches between the two, InFlightRecords the records of them that are not done with.
 	InFlight        int
 	InFlightRecords int
+	// Oldest is when the first record of the oldest batch in flight was appended; zero where none is in flight.
+	Oldest time.Time
 	// LastError is the last failure in words, at most some hundred bytes; it stays after the trouble has passed.
 	LastError   string
 	LastErrorAt time.Time

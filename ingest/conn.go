@@ -93,7 +93,9 @@ func (c *conn) dispatch(closing bool) {
 	if !alone {
 		charge = c.reserve()
 	}
+	begun := c.srv.clock()
 	for i := range c.lots {
+		c.lots[i].begun = begun
 		c.submit(&c.lots[i], !alone)
 	}
 	if alone {
@@ -250,7 +252,8 @@ type lot struct {
 	charge  int64 // to give back to the budget once the replies are written
 	from,
 	to int // of conn.payloads
-	payloads [][]byte // of a tracked lot
+	begun    time.Duration // on the server's clock: when its frames had been read
+	payloads [][]byte      // of a tracked lot
 	ticket   ticket
 }
 

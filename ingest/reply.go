@@ -42,20 +42,27 @@ const writeBytes = 32 << 10
 // that were appended together, but a reply of one tier does not wait
 // for a lot of the other.
 func (s *settler) settle(lots []lot) {
+	from := 0 // the first lot whose replies are not written
 	for i := range lots {
 		l := &lots[i]
 		if i > 0 && (l.tier != lots[i-1].tier || len(s.out) >= writeBytes) {
-			s.flush()
+			s.flush(lots[from:i])
+			from = i
 		}
 		s.answer(l)
 	}
-	s.flush()
+	s.flush(lots[from:])
 	if cap(s.out) > 2*writeBytes {
 		s.out = nil
 	}
 }
 
-func (s *settler) flush() {
+// flush writes the replies of the lots.
+func (s *settler) flush(lots []lot) {
+	now := s.c.srv.clock()
+	for i := range lots {
+		s.c.srv.count.answered(now-lots[i].begun, lots[i].records)
+	}
 	s.c.write(s.out)
 	s.out = s.out[:0]
 }

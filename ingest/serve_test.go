@@ -44,6 +44,13 @@ func TestEveryRequestIsAnswered(t *testing.T) {
 	if st.AckedRecords != 6 || st.Frames[frame.Push] != 2 || st.Frames[frame.HealthCheck] != 2 || st.Open != 1 {
 		t.Errorf("stats %+v", st)
 	}
+	answered := uint64(0)
+	for _, b := range st.AnswerTimes {
+		answered += b.Count
+	}
+	if answered != 6 || st.AnswerTotal <= 0 || st.AnswerQuantile(0.5) <= 0 || st.AnswerQuantile(0.5) > st.AnswerQuantile(1) {
+		t.Errorf("%d records were answered, in %v, half of them in %v, all in %v", answered, st.AnswerTotal, st.AnswerQuantile(0.5), st.AnswerQuantile(1))
+	}
 }
 
 // The retired tier is Durable: its ack waits for the sync.

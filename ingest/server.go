@@ -21,6 +21,7 @@ type Server struct {
 	sock      *Socket
 	mem       memory
 	count     counters
+	begun     time.Time
 
 	stop     chan struct{} // closed when the server stops taking frames
 	stopping atomic.Bool   // set before stop is closed
@@ -53,6 +54,7 @@ func New(cfg Config, appenders []Appender) (*Server, error) {
 		cfg:       cfg,
 		appenders: slices.Clone(appenders),
 		sock:      sock,
+		begun:     time.Now(),
 		stop:      make(chan struct{}),
 		conns:     map[*conn]struct{}{},
 	}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-agent/weir/ingest/frame"
 )
@@ -33,6 +34,43 @@ type Stats struct {
 	FailedRecords uint64
 	// MemoryBytes is what is charged to the budget.
 	MemoryBytes int64
+	// AnswerTimes counts the records of answered frames by the time from when the frame had been read to when its
+	// reply is written; AnswerTotal is the sum of these times.
+	AnswerTimes []AnswerBucket
+	AnswerTotal time.Duration
+}
+
+// AnswerBucket counts the records that were answered within Upto (0: later than all bounds).
+type AnswerBucket struct {
+	Upto  time.Duration
+	Count uint64
+}
+
+// answerBounds are the upper bounds of the buckets of answer times.
+var answerBounds = [...]time.Duration{
+	10 * time.Microsecond, 20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
+	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, time.Second, 5 * time.Second,
+}
+
+// AnswerQuantile returns an upper bound of the answer times' quantile q: the bound of its bucket, or the
+// last bound where it is above all. It is 0 where nothing was counted.
+func (st *Stats) AnswerQuantile(q float64) time.Duration {
+	total := uint64(0)
+	for _, b := range st.AnswerTimes {
+		total += b.Count
+	}
+	if total == 0 {
+		return 0
+	}
+	seen := uint64(0)
+	for _, b := range st.AnswerTimes {
+		seen += b.Count
+		if b.Upto > 0 && float64(seen) >= q*float64(total) {
+			return b.Upto
+		}
+	}
+	return answerBounds[len(answerBounds)-1]
 }
 
 const (
@@ -47,7 +85,25 @@ type counters struct {
 	acked, failed                                     atomic.Uint64
 	frames                                            [typeSlots]atomic.Uint64
 	nacks                                             [reasonSlots]atomic.Uint64
+	answers                                           [len(answerBounds) + 1]atomic.Uint64
+	answerNanos                                       atomic.Int64
 }
+
+// answered books that so many records had their replies after d.
+func (c *counters) answered(d time.Duration, records int) {
+	if records == 0 {
+		return
+	}
+	i := 0
+	for i < len(answerBounds) && d > answerBounds[i] {
+		i++
+	}
+	c.answers[i].Add(uint64(records))
+	c.answerNanos.Add(int64(d) * int64(records))
+}
+
+// clock is the time since New, for differences.
+func (s *Server) clock() time.Duration { return time.Since(s.begun) }
 
 // Stats returns a snapshot; its parts may be a moment apart.
 func (s *Server) Stats() Stats {
@@ -73,6 +129,14 @@ func (s *Server) Stats() Stats {
 			out.Frames[frame.Type(t)] = c.frames[t].Load()
 		}
 	}
+	for i := range c.answers {
+		b := AnswerBucket{Count: c.answers[i].Load()}
+		if i < len(answerBounds) {
+			b.Upto = answerBounds[i]
+		}
+		out.AnswerTimes = append(out.AnswerTimes, b)
+	}
+	out.AnswerTotal = time.Duration(c.answerNanos.Load())
 	for r := range c.nacks {
 		if frame.Reason(r).Known() {
 			out.Nacks[frame.Reason(r)] = c.nacks[r].Load()

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"sync"
+	"time"
 
 	"github.com/weir-agent/weir/drain/deadletter"
 	"github.com/weir-agent/weir/wab/record"
@@ -68,8 +70,48 @@ func (o Options) letterRoutes(mux *http.ServeMux) {
 				http.Error(w, err.Error(), http.StatusBadRequest)
 				return
 			}
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(ChangeLetters(r.Context(), o.Letters, verb, change)) // the peer is gone, if it fails
+			answer(w, ChangeLetters(r.Context(), o.Letters, verb, change))
 		})
 	}
+}
+
+// letterCache answers with the oldest letters. They are read again at most once in letterPause, and only where their number changed.
+type letterCache struct {
+	store *deadletter.Store
+
+	mu   sync.Mutex
+	last Letters // guarded by mu
+	size deadletter.Stats
+	read time.Time
+}
+
+const (
+	shownLetters = 100
+	shownBytes   = 64 << 20 // of payload that is read for them
+	letterPause  = 2 * time.Second
+)
+
+func (c *letterCache) get() Letters {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	st := c.store.Stats()
+	same := st.Letters == c.size.Letters && st.Requeued == c.size.Requeued && st.Bytes == c.size.Bytes
+	if now := time.Now(); !c.read.IsZero() && (same || now.Sub(c.read) < letterPause) {
+		return c.last
+	}
+	c.last, c.size, c.read = Letters{Records: st.Letters, Letters: []Letter{}}, st, time.Now()
+	total := 0
+	for l, err := range c.store.List() {
+		if err != nil {
+			c.last.Error = err.Error()
+			continue
+		}
+		c.last.Letters = append(c.last.Letters, Letter{
+			ID: l.ID.String(), Shard: l.Shard, Bytes: len(l.Payload), Status: l.Status, Reason: l.Reason, Attempts: l.Attempts, Died: l.Died, Requeued: l.Requeued,
+		})
+		if total += len(l.Payload); len(c.last.Letters) >= shownLetters || total > shownBytes {
+			break
+		}
+	}
+	return c.last
 }

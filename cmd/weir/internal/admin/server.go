@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/weir-agent/weir/drain/deadletter"
@@ -23,8 +24,9 @@ type Options struct {
 	Socket  string // path of the socket, mode 0600
 	Status  func() Status
 	Metrics http.Handler
-	Pause   func()
-	Resume  func()
+	Pause   func(yes bool)
+	Seal    func() error
+	Reload  func(context.Context) (ReloadResult, error)
 	Letters *deadletter.Store
 	Log     *slog.Logger
 }
@@ -112,41 +114,97 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
+// routes are what can be asked; local ones change something, or show more than others may see.
 func (o Options) routes(local bool) http.Handler {
 	mux := http.NewServeMux()
+	o.pageRoutes(mux)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "alive\n") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		st := o.Status()
-		if st.Ready {
-			text(w, http.StatusOK, "ready\n")
+		if !st.Ready {
+			text(w, http.StatusServiceUnavailable, "not ready\n"+lines(st.NotReady)+lines(st.Warnings))
 			return
 		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(http.StatusServiceUnavailable)
-		for _, why := range st.NotReady {
-			fmt.Fprintln(w, why)
-		}
+		text(w, http.StatusOK, "ready\n"+lines(st.Warnings))
 	})
-	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		_ = enc.Encode(o.Status()) // the peer is gone, if it fails
-	})
+	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, o.Status()) })
+	cache := letterCache{store: o.Letters}
+	mux.HandleFunc("GET /api/v1/deadletters", func(w http.ResponseWriter, _ *http.Request) { answer(w, cache.get()) })
 	mux.Handle("GET /metrics", o.Metrics)
 	if local {
+		o.changeRoutes(mux)
 		o.letterRoutes(mux)
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-		mux.HandleFunc("POST /api/v1/drain/pause", func(w http.ResponseWriter, _ *http.Request) { o.Pause(); text(w, http.StatusOK, "paused\n") })
-		mux.HandleFunc("POST /api/v1/drain/resume", func(w http.ResponseWriter, _ *http.Request) { o.Resume(); text(w, http.StatusOK, "resumed\n") })
+		return mux
 	}
-	return mux
+	return byAddress(mux)
+}
+
+// byAddress refuses requests that were sent to a name other than localhost: a page on the web must not reach
+// the status by a name of its own that it points at this machine. A proxy sends the address, or localhost, as Host.
+func byAddress(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if net.ParseIP(strings.Trim(host, "[]")) == nil && host != "localhost" {
+			text(w, http.StatusMisdirectedRequest, "ask by IP address, or as localhost\n")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// changeRoutes are the mutations of the delivery, the log and the configuration.
+func (o Options) changeRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST /api/v1/drain/pause", func(w http.ResponseWriter, _ *http.Request) {
+		o.Pause(true)
+		text(w, http.StatusOK, "paused: nothing is delivered until weir drain resume; pushes are accepted\n")
+	})
+	mux.HandleFunc("POST /api/v1/drain/resume", func(w http.ResponseWriter, _ *http.Request) {
+		o.Pause(false)
+		text(w, http.StatusOK, "resumed\n")
+	})
+	mux.HandleFunc("POST /api/v1/segment/seal", func(w http.ResponseWriter, _ *http.Request) {
+		if err := o.Seal(); err != nil {
+			text(w, http.StatusInternalServerError, err.Error()+"\n")
+			return
+		}
+		text(w, http.StatusOK, "the active segments are being sealed\n")
+	})
+	mux.HandleFunc("POST /api/v1/reload", func(w http.ResponseWriter, r *http.Request) {
+		res, err := o.Reload(r.Context())
+		if err != nil {
+			text(w, http.StatusUnprocessableEntity, err.Error()+"\n")
+			return
+		}
+		answer(w, res)
+	})
+}
+
+func lines(texts []string) string {
+	var b strings.Builder
+	for _, t := range texts {
+		b.WriteString(t + "\n")
+	}
+	return b.String()
+}
+
+// answer writes v as JSON. If it fails the peer is gone.
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(v)
 }
 
 func text(w http.ResponseWriter, status int, body string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write([]byte(body)) // the peer is gone, if it fails
 }

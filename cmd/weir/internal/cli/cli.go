@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -36,7 +37,9 @@ func Main(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	var quiet silentError
 	if !errors.As(err, &quiet) {
-		fmt.Fprintf(errOut, "weir: %v\n", err)
+		for line := range strings.SplitSeq(err.Error(), "\n") { // of joined errors each has one
+			fmt.Fprintf(errOut, "weir: %s\n", line)
+		}
 	}
 	if errors.Is(err, config.ErrUsage) {
 		return exitUsage
@@ -77,7 +80,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	})
-	root.AddCommand(newRun(s), newPush(s), newHealth(s), newStatus(s), newReceive(s), newVersion(s), newConfig(s), newDrain(s), newSegment(s), newDeadletter(s), newQuarantine(s))
+	root.AddCommand(newRun(s), newPush(s), newHealth(s), newStatus(s), newReceive(s), newVersion(s), newConfig(s), newDrain(s), newReload(s), newSegment(s), newDeadletter(s), newQuarantine(s))
 	for _, c := range root.Commands() {
 		wrapArgs(c)
 	}

@@ -16,31 +16,31 @@ import (
 	"github.com/weir-agent/weir/cmd/weir/internal/daemon"
 )
 
-// runFlags are the flags of run by the key that they set.
-var runFlags = []struct{ name, key, help string }{
-	{"data-dir", "wab.dir", "folder of the data"},
-	{"socket", "socket.path", "path of the socket"},
-	{"sink", "sink.type", "where records go: file, http or discard"},
-	{"sink-url", "sink.http.url", "address of the http sink"},
-	{"admin", "admin.listen", "host:port of the status page, empty for none"},
-	{"log-level", "log.level", "debug, info, warn or error"},
+// sourceFlags adds --config and the flags of run, and returns where the configuration comes from then.
+func sourceFlags(cmd *cobra.Command) func() config.Source {
+	path := cmd.Flags().String("config", os.Getenv("WEIR_CONFIG"), "TOML file (default from WEIR_CONFIG)")
+	values := map[string]*string{}
+	for _, k := range config.Reference() {
+		if k.Flag != "" && cmd.Flags().Lookup(k.Flag) == nil {
+			values[k.Name] = cmd.Flags().String(k.Flag, "", k.Help)
+		}
+	}
+	return func() config.Source {
+		set := map[string]string{}
+		for _, k := range config.Reference() {
+			if v := values[k.Name]; v != nil && cmd.Flags().Changed(k.Flag) {
+				set[k.Name] = *v
+			}
+		}
+		return config.Source{File: *path, Env: os.Environ(), Flags: set}
+	}
 }
 
 // configFlags adds --config and the flags of run, and returns how to load what they say.
 func configFlags(cmd *cobra.Command) func() (config.Config, error) {
-	path := cmd.Flags().String("config", os.Getenv("WEIR_CONFIG"), "TOML file (default from WEIR_CONFIG)")
-	values := map[string]*string{}
-	for _, f := range runFlags {
-		values[f.name] = cmd.Flags().String(f.name, "", f.help)
-	}
+	source := sourceFlags(cmd)
 	return func() (config.Config, error) {
-		set := map[string]string{}
-		for _, f := range runFlags {
-			if cmd.Flags().Changed(f.name) {
-				set[f.key] = *values[f.name]
-			}
-		}
-		cfg, err := config.Load(config.Source{File: *path, Env: os.Environ(), Flags: set})
+		cfg, err := config.Load(source())
 		return cfg, usage(err)
 	}
 }
@@ -53,58 +53,66 @@ func newRun(s streams) *cobra.Command {
   weir run --sink http --sink-url https://logs.example.com/in
   weir run --config /etc/weir/weir.toml`,
 	}
-	load := configFlags(cmd)
+	source := sourceFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		load := func() (config.Config, error) { return config.Load(source()) }
 		cfg, err := load()
 		if err != nil {
-			return err
+			return usage(err)
 		}
-		return run(cmd.Context(), s, cfg)
+		return run(cmd.Context(), s, cfg, load)
 	}
 	return cmd
 }
 
-// run serves until SIGTERM or SIGINT; a second one ends the process at once.
-func run(ctx context.Context, s streams, cfg config.Config) error {
-	logger := newLogger(s.err, cfg.Log)
+// run serves until SIGTERM or SIGINT; a second one ends the process at once. SIGHUP reads the configuration again.
+func run(ctx context.Context, s streams, cfg config.Config, load func() (config.Config, error)) error {
+	level := new(slog.LevelVar)
+	logger := newLogger(s.err, cfg.Log, level)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	d, err := daemon.New(cfg, logger)
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	d, err := daemon.New(daemon.Options{Config: cfg, Log: logger, Level: level, Reread: load})
 	if err != nil {
 		return err
 	}
 	context.AfterFunc(ctx, stop) // the next signal has its default effect
-	if err := d.Run(ctx); err != nil {
+	reloads := make(chan struct{})
+	go func() {
+		defer close(reloads)
+		reloadOnSignal(ctx, d, hup, logger)
+	}()
+	err = d.Run(ctx)
+	stop()
+	<-reloads
+	if err != nil {
 		return fmt.Errorf("stopped: %w", err)
 	}
 	return nil
 }
 
-func newLogger(w io.Writer, cfg config.Log) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(cfg.Level)); err != nil {
-		level = slog.LevelInfo // cannot happen: the configuration was checked
+func reloadOnSignal(ctx context.Context, d *daemon.Daemon, hup <-chan os.Signal, logger *slog.Logger) {
+	for {
+		select {
+		case <-hup:
+			if _, err := d.Reload(ctx); err != nil {
+				logger.Error("SIGHUP", "error", err)
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
+}
+
+// newLogger makes the log; the daemon sets its level.
+func newLogger(w io.Writer, cfg config.Log, level *slog.LevelVar) *slog.Logger {
 	opts := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, opts))
 	}
 	return slog.New(slog.NewTextHandler(w, opts))
-}
-
-func newConfig(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "config", Short: "Check the configuration"}
-	check := &cobra.Command{Use: "check", Short: "Check the configuration without touching any data"}
-	load := configFlags(check)
-	check.RunE = func(*cobra.Command, []string) error {
-		if _, err := load(); err != nil {
-			return err
-		}
-		fmt.Fprintln(s.out, "the configuration is good")
-		return nil
-	}
-	cmd.AddCommand(check)
-	return cmd
 }
 
 // errNotRunning is the hint behind a failed connection to the daemon.

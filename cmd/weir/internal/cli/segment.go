@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"text/tabwriter"
 	"time"
 	"unicode/utf8"
@@ -34,8 +35,8 @@ func dataFlag(cmd *cobra.Command) func() (*vfs.Dir, error) {
 }
 
 func newSegment(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "segment", Short: "Look into the log, running or not: nothing is changed"}
-	cmd.AddCommand(newSegmentList(s), newSegmentInspect(s), newSegmentDump(s), newSegmentVerify(s))
+	cmd := &cobra.Command{Use: "segment", Short: "Look into the log, running or not"}
+	cmd.AddCommand(newSegmentSeal(s), newSegmentList(s), newSegmentInspect(s), newSegmentDump(s), newSegmentVerify(s))
 	return cmd
 }
 
@@ -250,6 +251,27 @@ func newSegmentVerify(s streams) *cobra.Command {
 			return silentError{}
 		}
 		return nil
+	}
+	return cmd
+}
+
+func newSegmentSeal(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "seal", Short: "Have the daemon end its active segments, though they are not full",
+		Long: "Ends the active segment of every shard, so that it is sealed and, once its records are delivered, removed. Pushes go on into new segments.",
+	}
+	client := adminFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := client()
+		if err != nil {
+			return err
+		}
+		body, err := c.do(cmd.Context(), http.MethodPost, "/api/v1/segment/seal")
+		if err != nil {
+			return err
+		}
+		_, err = s.out.Write(body)
+		return err
 	}
 	return cmd
 }

@@ -5,18 +5,21 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 
+	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
 )
 
 const maxSocketPath = 107
 
 // check completes what depends on other keys and returns all faults. It touches no file.
-func (c *Config) check() (faults []error) {
-	fault := func(bad bool, format string, args ...any) {
+func (c *Config) check() (faults []fault) {
+	wrong := func(bad bool, key, format string, args ...any) {
 		if bad {
-			faults = append(faults, fmt.Errorf(format, args...))
+			faults = append(faults, fault{key, fmt.Errorf(format, args...)})
 		}
 	}
 	if c.Socket.Path == "" {
@@ -28,68 +31,73 @@ func (c *Config) check() (faults []error) {
 	if c.Sink.File.Path == "" {
 		c.Sink.File.Path = filepath.Join(c.WAB.Dir, "delivered.jsonl")
 	}
-	fault(c.WAB.Dir == "", "wab.dir: is empty")
+	wrong(c.WAB.Dir == "", "wab.dir", "is empty: name a folder")
 	for _, p := range []struct{ key, path string }{{"socket.path", c.Socket.Path}, {"admin.socket", c.Admin.Socket}} {
-		fault(len(p.path) > maxSocketPath, "%s: %q has %d bytes; a socket path has at most %d: use a shorter one", p.key, p.path, len(p.path), maxSocketPath)
+		wrong(len(p.path) > maxSocketPath, p.key, "%q has %d bytes; a socket path has at most %d: use a shorter one", p.path, len(p.path), maxSocketPath)
 	}
-	fault(c.Socket.Path == c.Admin.Socket, "admin.socket: must differ from socket.path")
-	fault(!slices.Contains([]string{SinkFile, SinkHTTP, SinkDiscard}, c.Sink.Type), "sink.type: %q is not a sink: use file, http or discard", c.Sink.Type)
-	fault(!slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "log.level: %q: use debug, info, warn or error", c.Log.Level)
-	fault(!slices.Contains([]string{"text", "json"}, c.Log.Format), "log.format: %q: use text or json", c.Log.Format)
-	fault(c.ShutdownTimeout <= 0, "shutdown_timeout: %v: must be above 0", c.ShutdownTimeout)
+	wrong(c.Socket.Path == c.Admin.Socket, "admin.socket", "must differ from socket.path")
+	sinks := []string{SinkFile, SinkHTTP, SinkDiscard}
+	wrong(!slices.Contains(sinks, c.Sink.Type), "sink.type", "%q is not a sink: use %s", c.Sink.Type, anyOf(sinks))
+	levels := []string{"debug", "info", "warn", "error"}
+	wrong(!slices.Contains(levels, c.Log.Level), "log.level", "%q: use %s", c.Log.Level, anyOf(levels))
+	formats := []string{"text", "json"}
+	wrong(!slices.Contains(formats, c.Log.Format), "log.format", "%q: use %s", c.Log.Format, anyOf(formats))
 	if c.Admin.Listen != "" {
 		_, _, err := net.SplitHostPort(c.Admin.Listen)
-		fault(err != nil, "admin.listen: %q is not host:port", c.Admin.Listen)
+		wrong(err != nil, "admin.listen", "%q is not host:port, like 127.0.0.1:9185", c.Admin.Listen)
 	}
-	if c.Sink.Type == SinkHTTP {
+	wrong(c.Drain.BackoffMax < c.Drain.BackoffMin, "drain.backoff_max", "%v is under drain.backoff_min, %v", c.Drain.BackoffMax, c.Drain.BackoffMin)
+	switch c.Sink.Type {
+	case SinkHTTP:
 		faults = append(faults, checkHTTP(c.Sink.HTTP)...)
+	case SinkFile:
+		files := []string{filesink.FormatJSONL, filesink.FormatLines}
+		wrong(!slices.Contains(files, c.Sink.File.Format), "sink.file.format", "%q: use %s", c.Sink.File.Format, anyOf(files))
 	}
 	return append(faults, c.checkRanges()...)
 }
 
-func checkHTTP(o httpsink.Options) []error {
-	err := o.Check()
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	}
-	if err != nil {
-		return []error{err}
-	}
-	return nil
+// anyOf writes the choices that there are.
+func anyOf(choices []string) string {
+	last := len(choices) - 1
+	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-func (c *Config) checkRanges() (faults []error) {
-	for _, r := range []struct {
-		key          string
-		v, low, high int64
-	}{
-		{"socket.max_connections", int64(c.Socket.MaxConnections), 1, 1 << 20},
-		{"socket.frame_timeout", int64(c.Socket.FrameTimeout), 1, 1 << 62},
-		{"socket.write_timeout", int64(c.Socket.WriteTimeout), 1, 1 << 62},
-		{"socket.max_payload_bytes", int64(c.Socket.MaxPayloadBytes), 1, 16 << 20},
-		{"socket.max_batch_records", int64(c.Socket.MaxBatchRecords), 1, 2048},
-		{"socket.pipeline_records", int64(c.Socket.PipelineRecords), 1, 1 << 20},
-		{"socket.pipeline_bytes", int64(c.Socket.PipelineBytes), 1, 1 << 30},
-		{"socket.memory_bytes", int64(c.Socket.MemoryBytes), 1, 1 << 40},
-		{"wab.shards", int64(c.WAB.Shards), 1, 64},
-		{"wab.segment_bytes", int64(c.WAB.SegmentBytes), 64 << 10, 1 << 34},
-		{"wab.group_records", int64(c.WAB.GroupRecords), 1, 1 << 20},
-		{"wab.group_bytes", int64(c.WAB.GroupBytes), 1, 32 << 20},
-		{"wab.max_bytes", int64(c.WAB.MaxBytes), 0, 1 << 62},
-		{"wab.min_free_bytes", int64(c.WAB.MinFreeBytes), 0, 1 << 62},
-		{"drain.batch_records", int64(c.Drain.BatchRecords), 1, 1 << 20},
-		{"drain.batch_bytes", int64(c.Drain.BatchBytes), 1, 1 << 30},
-		{"drain.linger", int64(c.Drain.Linger), 0, 1 << 62},
-		{"drain.max_in_flight", int64(c.Drain.MaxInFlight), 1, 64},
-		{"drain.max_age", int64(c.Drain.MaxAge), 0, 1 << 62},
-		{"drain.rate_limit", int64(c.Drain.RateLimit), 0, 1 << 40},
-		{"drain.deadletter_max_bytes", int64(c.Drain.DeadletterMaxBytes), 1, 1 << 62},
-	} {
-		if r.v < r.low {
-			faults = append(faults, fmt.Errorf("%s: %d is under the least, %d", r.key, r.v, r.low))
+// checkHTTP returns the faults of the options, each of which begins with its key.
+func checkHTTP(o httpsink.Options) (faults []fault) {
+	var all []error
+	err := o.Check()
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	} else if err != nil {
+		all = []error{err}
+	}
+	for _, err := range all {
+		key, text, _ := strings.Cut(err.Error(), ": ")
+		if key == "sink.http.url" && text == "is required" {
+			text = "is required with the http sink: give --sink-url or set it"
 		}
-		if r.v > r.high {
-			faults = append(faults, fmt.Errorf("%s: %d is over the most, %d", r.key, r.v, r.high))
+		faults = append(faults, fault{key, errors.New(text)})
+	}
+	return faults
+}
+
+func (c *Config) checkRanges() (faults []fault) {
+	fields := keys(reflect.ValueOf(c).Elem(), "")
+	for _, k := range reference {
+		if k.Min == 0 && k.Max == 0 || strings.HasPrefix(k.Name, "sink.http.") {
+			continue // the HTTP sink checks its own
+		}
+		field := fields[k.Name]
+		say := func(n int64) string {
+			v := reflect.New(field.Type()).Elem()
+			v.SetInt(n)
+			return plain(v)
+		}
+		if n := field.Int(); n < k.Min {
+			faults = append(faults, fault{k.Name, fmt.Errorf("%s is under the least, %s", say(n), say(k.Min))})
+		} else if n > k.Max {
+			faults = append(faults, fault{k.Name, fmt.Errorf("%s is over the most, %s", say(n), say(k.Max))})
 		}
 	}
 	return faults

@@ -4,6 +4,7 @@ package config
 
 import (
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/weir-agent/weir/sinks/filesink"
@@ -19,12 +20,13 @@ type Config struct {
 	// ShutdownTimeout bounds the time from SIGTERM to the exit.
 	ShutdownTimeout time.Duration `toml:"shutdown_timeout"`
 
-	Socket Socket `toml:"socket"`
-	WAB    WAB    `toml:"wab"`
-	Drain  Drain  `toml:"drain"`
-	Sink   Sink   `toml:"sink"`
-	Admin  Admin  `toml:"admin"`
-	Log    Log    `toml:"log"`
+	Socket  Socket  `toml:"socket"`
+	WAB     WAB     `toml:"wab"`
+	Drain   Drain   `toml:"drain"`
+	Sink    Sink    `toml:"sink"`
+	Admin   Admin   `toml:"admin"`
+	Log     Log     `toml:"log"`
+	Runtime Runtime `toml:"runtime"`
 }
 
 // Socket is the section [socket].
@@ -60,6 +62,10 @@ type Drain struct {
 	MaxInFlight        int           `toml:"max_in_flight"`
 	MaxAge             time.Duration `toml:"max_age"`    // 0: records do not expire
 	RateLimit          int           `toml:"rate_limit"` // records a second; 0: none
+	SinkTimeout        time.Duration `toml:"sink_timeout"`
+	BackoffMin         time.Duration `toml:"backoff_min"`
+	BackoffMax         time.Duration `toml:"backoff_max"`
+	HoldInterval       time.Duration `toml:"hold_interval"`
 	DeadletterMaxBytes Size          `toml:"deadletter_max_bytes"`
 }
 
@@ -82,6 +88,12 @@ type Log struct {
 	Format string `toml:"format"`
 }
 
+// Runtime is the section [runtime]: the process.
+type Runtime struct {
+	GOGC        int  `toml:"gogc"`         // 0: as the variable GOGC says, 100 without it; -1: no collection by growth
+	MemoryLimit Size `toml:"memory_limit"` // 0: as the variable GOMEMLIMIT says, none without it
+}
+
 // The sink types.
 const (
 	SinkFile    = "file"
@@ -99,9 +111,19 @@ func Default() Config {
 		},
 		WAB: WAB{Dir: "weir-data", Shards: 1, SegmentBytes: 64 << 20, GroupRecords: 16 << 10, GroupBytes: 4 << 20, MinFreeBytes: 64 << 20},
 		Drain: Drain{
-			BatchRecords: 1000, BatchBytes: 4 << 20, Linger: 200 * time.Millisecond, MaxInFlight: 4, DeadletterMaxBytes: 1 << 30,
+			BatchRecords: 1000, BatchBytes: 4 << 20, Linger: 200 * time.Millisecond, MaxInFlight: 4, SinkTimeout: time.Minute, BackoffMin: 100 * time.Millisecond,
+			BackoffMax: time.Minute, HoldInterval: 30 * time.Second, DeadletterMaxBytes: 1 << 30,
 		},
-		Sink:  Sink{Type: SinkFile},
+		Sink: Sink{
+			Type: SinkFile,
+			HTTP: httpsink.Options{
+				Method: http.MethodPost, Format: httpsink.FormatRaw, Compression: httpsink.CompressionNone, Concurrency: 64,
+				ConnectTimeout: 10 * time.Second, TLSTimeout: 10 * time.Second, Timeout: 30 * time.Second, AnswerTimeout: 10 * time.Second,
+				IdleTimeout: time.Minute, MaxConnectionAge: 5 * time.Minute, RetryAfterMax: 10 * time.Minute,
+				Partial: httpsink.PartialNone, BulkAction: httpsink.BulkActionNone,
+			},
+			File: filesink.Options{Format: filesink.FormatJSONL},
+		},
 		Admin: Admin{Listen: "127.0.0.1:9185"},
 		Log:   Log{Level: "info", Format: "text"},
 	}

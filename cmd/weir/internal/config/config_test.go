@@ -4,6 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,8 +75,9 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 }
 
 func TestBadEnvironmentAndFlags(t *testing.T) {
-	_, err := Load(Source{Env: []string{"WEIR_DRAIN_LINGER=soon"}, Flags: map[string]string{"wab.shards": "many"}})
-	if err == nil || !strings.Contains(err.Error(), "WEIR_DRAIN_LINGER: ") || !strings.Contains(err.Error(), "flag for wab.shards: ") {
+	_, err := Load(Source{Env: []string{"WEIR_DRAIN_LINGER=soon", "WEIR_DRAIN_LINGR=1s"}, Flags: map[string]string{"wab.dir": ""}})
+	if err == nil || !strings.Contains(err.Error(), "WEIR_DRAIN_LINGER: drain.linger: ") || !strings.Contains(err.Error(), "--data-dir: wab.dir: is empty") ||
+		!strings.Contains(err.Error(), "WEIR_DRAIN_LINGR: no key has this variable: did you mean WEIR_DRAIN_LINGER?") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -85,6 +89,140 @@ func TestDefaultsAreGood(t *testing.T) {
 	}
 	if got.Drain.Linger != 200*time.Millisecond || got.Socket.MaxConnections != 1024 || got.Admin.Listen != "127.0.0.1:9185" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestReferenceIsWhole: each key has its help, and no help is of a key that is gone.
+func TestReferenceIsWhole(t *testing.T) {
+	var told []string
+	for _, k := range Reference() {
+		told = append(told, k.Name)
+		if !strings.HasSuffix(k.Help, ".") {
+			t.Errorf("%s: the help is no sentence: %q", k.Name, k.Help)
+		}
+		if !slices.ContainsFunc(sections, func(s Section) bool { return s.Name == sectionOf(k.Name) }) {
+			t.Errorf("%s: its section is not in the list", k.Name)
+		}
+	}
+	slices.Sort(told)
+	if want := Keys(); !slices.Equal(told, want) {
+		t.Errorf("the reference has %q\nthere are       %q", told, want)
+	}
+}
+
+// TestInitIsTheDefaults: the file that init writes parses as it is, and with every key uncommented, and is the default in both forms.
+func TestInitIsTheDefaults(t *testing.T) {
+	var b strings.Builder
+	if err := Init(&b); err != nil {
+		t.Fatal(err)
+	}
+	commented := regexp.MustCompile(`(?m)^#([a-z_0-9]+ = )`)
+	if n := len(commented.FindAllString(b.String(), -1)); n != len(Keys()) {
+		t.Errorf("%d keys, want %d", n, len(Keys()))
+	}
+	want, err := Load(Source{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"as it is": b.String(), "uncommented": commented.ReplaceAllString(b.String(), "$1")} {
+		file := filepath.Join(t.TempDir(), "weir.toml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Load(Source{File: file})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if changed := Changed(&want, &got); len(changed) != 0 {
+			t.Errorf("%s: other than the defaults: %v", name, changed)
+		}
+	}
+}
+
+// TestHTTPDefaultsAreTheSinks: the defaults that are shown are those that the sink would fill in.
+func TestHTTPDefaultsAreTheSinks(t *testing.T) {
+	text, err := os.ReadFile("../../../../sinks/httpsink/options.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Default().Sink.HTTP
+	for name, v := range map[string]time.Duration{
+		"ConnectTimeout": d.ConnectTimeout, "TLSTimeout": d.TLSTimeout, "Timeout": d.Timeout, "AnswerTimeout": d.AnswerTimeout,
+		"IdleTimeout": d.IdleTimeout, "MaxConnectionAge": d.MaxConnectionAge, "RetryAfterMax": d.RetryAfterMax,
+	} {
+		m := regexp.MustCompile(`default` + name + `\s*= (?:(\d+) \* )?time\.(Second|Minute)`).FindSubmatch(text)
+		if m == nil {
+			t.Errorf("no default%s in the sink", name)
+			continue
+		}
+		want := map[string]time.Duration{"Second": time.Second, "Minute": time.Minute}[string(m[2])]
+		if n, err := strconv.Atoi(string(m[1])); err == nil {
+			want *= time.Duration(n)
+		}
+		if v != want {
+			t.Errorf("%s is %v, the sink has %v", name, v, want)
+		}
+	}
+}
+
+func TestSettingsTellOriginsAndNoSecrets(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	text := "[sink]\ntype = \"http\"\n[sink.http]\nurl = \"https://u:p4ss@h/x?token=t0ken&a=b\"\n[sink.http.headers]\nX-Key = \"s3cret\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := Settings(Source{File: file, Env: []string{"WEIR_LOG_LEVEL=debug"}, Flags: map[string]string{"wab.dir": "d"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]Setting{}
+	for _, s := range all {
+		got[s.Key] = s
+		for _, secret := range []string{"p4ss", "t0ken", "s3cret"} {
+			if strings.Contains(s.Value, secret) {
+				t.Errorf("%s shows a secret: %s", s.Key, s.Value)
+			}
+		}
+	}
+	for _, want := range []Setting{
+		{"sink.http.url", `"https://h/x?token=(hidden)&a=(hidden)"`, file + ":4"},
+		{"sink.http.headers", `{ "X-Key" = "(hidden)" }`, file + ":5"},
+		{"log.level", `"debug"`, "WEIR_LOG_LEVEL"},
+		{"wab.dir", `"d"`, "--data-dir"},
+		{"socket.path", `"d/weir.sock"`, "default"},
+		{"wab.segment_bytes", `"64MiB"`, "default"},
+		{"drain.backoff_max", `"1m"`, "default"},
+	} {
+		if got[want.Key] != want {
+			t.Errorf("got %+v, want %+v", got[want.Key], want)
+		}
+	}
+}
+
+func TestChanged(t *testing.T) {
+	a, b := Default(), Default()
+	b.Drain.RateLimit, b.Socket.PeerUIDs, b.Sink.HTTP.Headers = 5, []uint32{1}, map[string]string{"A": "b"}
+	var got []string
+	for _, k := range Changed(&a, &b) {
+		got = append(got, k.Name)
+	}
+	if want := []string{"socket.peer_uids", "drain.rate_limit", "sink.http.headers"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0": 0, "200ms": 200 * time.Millisecond, "1h 30m": 90 * time.Minute, "7d": 168 * time.Hour, "1w2d": 216 * time.Hour, "1.5d12h": 48 * time.Hour, "-2s": -2 * time.Second,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("ParseDuration(%q) = %v, %v, want %v", text, got, err, want)
+		}
+	}
+	for _, bad := range []string{"", "5", "d", "soon", "1x", "NaNd", "9999999d", "1e300d", "99999d2562047h"} {
+		if got, err := ParseDuration(bad); err == nil {
+			t.Errorf("ParseDuration(%q) = %v, want an error", bad, got)
+		}
 	}
 }
 

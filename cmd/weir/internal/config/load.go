@@ -18,31 +18,62 @@ type Source struct {
 	Flags map[string]string // by key, like "socket.path"
 }
 
-// aliases are the variables with a short name.
-var aliases = map[string]string{
-	"WEIR_DATA_DIR": "wab.dir", "WEIR_SOCKET": "socket.path", "WEIR_SINK": "sink.type",
-	"WEIR_SINK_URL": "sink.http.url", "WEIR_ADMIN": "admin.listen",
+// fault is what is wrong with a key.
+type fault struct {
+	key string
+	err error
+}
+
+// loaded is a configuration with what is known of how it came to be.
+type loaded struct {
+	cfg     Config
+	fields  map[string]reflect.Value // of cfg, by key
+	origins map[string]string        // of the keys that are not defaults: FILE:LINE, a variable or a flag
+	faults  []error                  // each begins with where it is
+	wrong   map[string]bool          // keys of these faults
 }
 
 // Load puts a configuration together and checks it. All faults are in the one error, each on a line of its own with where
 // it is. It reads the file and nothing else.
 func Load(src Source) (Config, error) {
-	cfg := Default()
-	fields := keys(reflect.ValueOf(&cfg).Elem(), "")
-	var faults []error
+	l := load(src)
+	return l.cfg, errors.Join(l.faults...)
+}
+
+func load(src Source) *loaded {
+	l := &loaded{cfg: Default(), origins: map[string]string{}, wrong: map[string]bool{}}
+	l.fields = keys(reflect.ValueOf(&l.cfg).Elem(), "")
 	if src.File != "" {
-		faults = append(faults, loadFile(src.File, fields)...)
+		l.loadFile(src.File)
 	}
-	faults = append(faults, loadEnv(src.Env, fields)...)
+	l.loadEnv(src.Env)
 	for _, key := range sortedKeys(src.Flags) {
-		if err := set(fields[key], src.Flags[key]); err != nil {
-			faults = append(faults, fmt.Errorf("flag for %s: %w", key, err))
+		l.set(key, "--"+flagOf(key), src.Flags[key])
+	}
+	for _, f := range l.cfg.check() {
+		if !l.wrong[f.key] { // a value that could not be read has said so
+			l.fault(l.origins[f.key], f.key, f.err)
 		}
 	}
-	if len(faults) == 0 {
-		faults = append(faults, cfg.check()...)
+	return l
+}
+
+// set gives a key its value, or books the fault.
+func (l *loaded) set(key, origin string, v any) {
+	l.origins[key] = origin
+	if err := set(l.fields[key], v); err != nil {
+		l.fault(origin, key, err)
 	}
-	return cfg, errors.Join(faults...)
+}
+
+// fault books what is wrong with a key; origin is empty where nothing set it.
+func (l *loaded) fault(origin, key string, err error) {
+	l.wrong[key] = true
+	err = fmt.Errorf("%s: %w", key, err)
+	if origin != "" {
+		err = fmt.Errorf("%s: %w", origin, err)
+	}
+	l.faults = append(l.faults, err)
 }
 
 // keys returns the field of each key below v.
@@ -78,60 +109,69 @@ func sortedKeys[V any](m map[string]V) []string {
 	return out
 }
 
-func loadFile(path string, fields map[string]reflect.Value) (faults []error) {
+func (l *loaded) loadFile(path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return []error{fmt.Errorf("configuration: %w", err)}
+		l.faults = append(l.faults, fmt.Errorf("configuration: %w", err))
+		return
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(text, &tree); err != nil {
 		if perr, ok := errors.AsType[toml.ParseError](err); ok {
-			return []error{fmt.Errorf("%s:%d: %s", path, perr.Position.Line, perr.Message)}
+			err = fmt.Errorf("%s:%d: %s", path, perr.Position.Line, perr.Message)
+		} else {
+			err = fmt.Errorf("%s: %w", path, err)
 		}
-		return []error{fmt.Errorf("%s: %w", path, err)}
+		l.faults = append(l.faults, err)
+		return
 	}
 	lines := locate(string(text))
-	found := map[string]error{}
-	walk(tree, "", fields, func(key string, err error) { found[key] = err })
-	wrong := sortedKeys(found)
-	slices.SortStableFunc(wrong, func(a, b string) int { return lines[a] - lines[b] })
-	for _, key := range wrong {
-		faults = append(faults, fmt.Errorf("%s:%d: %s: %w", path, lines[key], key, found[key]))
+	found := map[string]any{} // by key: the value, or the fault
+	walk(tree, "", l.fields, func(key string, v any) { found[key] = v })
+	order := sortedKeys(found)
+	slices.SortStableFunc(order, func(a, b string) int { return lines[a] - lines[b] })
+	for _, key := range order {
+		origin := fmt.Sprintf("%s:%d", path, lines[key])
+		if err, bad := found[key].(error); bad {
+			l.fault(origin, key, err)
+		} else {
+			l.set(key, origin, found[key])
+		}
 	}
-	return faults
 }
 
-// walk sets the field of each key of the tree and tells the faults.
-func walk(tree map[string]any, prefix string, fields map[string]reflect.Value, fault func(key string, err error)) {
+// walk gives each key of the tree to found with its value, or with an error where there is no such key.
+func walk(tree map[string]any, prefix string, fields map[string]reflect.Value, found func(key string, v any)) {
 	for _, name := range sortedKeys(tree) {
 		key, v := prefix+name, tree[name]
-		if field, ok := fields[key]; ok {
-			if err := set(field, v); err != nil {
-				fault(key, err)
-			}
+		if _, ok := fields[key]; ok {
+			found(key, v)
 			continue
 		}
 		section := slices.ContainsFunc(sortedKeys(fields), func(k string) bool { return strings.HasPrefix(k, key+".") })
 		table, isTable := v.(map[string]any)
 		switch {
 		case section && isTable:
-			walk(table, key+".", fields, fault)
+			walk(table, key+".", fields, found)
 		case section:
-			fault(key, errors.New("is a section: write ["+key+"] and its keys below"))
+			found(key, errors.New("is a section: write ["+key+"] and its keys below"))
 		case isTable:
-			fault(key, unknownSection(key, fields))
+			found(key, unknownSection(key, fields))
 		default:
-			fault(key, unknown(key, fields))
+			found(key, unknown(key, fields))
 		}
 	}
 }
 
-// tooFar is a distance at which two names are no misspelling of each other.
-const tooFar = 4
+// tooFar returns a distance at which no name is a misspelling of this one: a third of it may be wrong.
+func tooFar(name string) int {
+	last := name[strings.LastIndexAny(name, "._")+1:]
+	return min(4, 2+len(last)/3)
+}
 
 // unknownSection is the error for a section that does not exist, with the nearest one that does.
 func unknownSection(name string, fields map[string]reflect.Value) error {
-	best, at := "", tooFar
+	best, at := "", tooFar(name)
 	for _, k := range sortedKeys(fields) {
 		for i := strings.LastIndex(k, "."); i > 0; i = strings.LastIndex(k[:i], ".") {
 			if d := distance(name, k[:i]); d < at {
@@ -147,7 +187,7 @@ func unknownSection(name string, fields map[string]reflect.Value) error {
 
 // unknown is the error for a key that does not exist, with the nearest one that does.
 func unknown(key string, fields map[string]reflect.Value) error {
-	best, at := "", tooFar
+	best, at := "", tooFar(key)
 	for _, k := range sortedKeys(fields) {
 		if d := distance(key, k); d < at {
 			best, at = k, d
@@ -223,28 +263,50 @@ func bare(key string) string {
 	return strings.Join(parts, ".")
 }
 
-// envName is the variable of a key: WEIR_SOCKET_PATH for socket.path.
-func envName(key string) string {
+// EnvName is the variable of a key: WEIR_SOCKET_PATH for socket.path.
+func EnvName(key string) string {
 	return "WEIR_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
-func loadEnv(env []string, fields map[string]reflect.Value) (faults []error) {
+// loadEnv takes what the variables say. A variable that is empty says nothing. One that begins like the variables
+// of a section and names no key is a fault; other variables that begin with WEIR_ may belong to somebody else.
+func (l *loaded) loadEnv(env []string) {
 	byName := map[string]string{}
-	for key := range fields {
-		byName[envName(key)] = key
+	for key := range l.fields {
+		byName[EnvName(key)] = key
 	}
-	for name, key := range aliases {
-		byName[name] = key
+	for _, k := range reference {
+		if k.Variable != "" {
+			byName[k.Variable] = k.Name
+		}
 	}
 	for _, pair := range env {
 		name, value, _ := strings.Cut(pair, "=")
 		key, ok := byName[name]
-		if !ok || value == "" {
-			continue
-		}
-		if err := set(fields[key], value); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", name, err))
+		switch {
+		case value == "":
+		case ok:
+			l.set(key, name, value)
+		case ofSection(name):
+			best, at := "", tooFar(name)
+			for _, known := range sortedKeys(byName) {
+				if d := distance(name, known); d < at {
+					best, at = known, d
+				}
+			}
+			hint := "weir config show lists them"
+			if best != "" {
+				hint = "did you mean " + best + "?"
+			}
+			l.faults = append(l.faults, fmt.Errorf("%s: no key has this variable: %s", name, hint))
 		}
 	}
-	return faults
+}
+
+// ofSection reports whether a variable has the form of those of a section.
+func ofSection(name string) bool {
+	return slices.ContainsFunc(reference, func(k Key) bool {
+		section, _, nested := strings.Cut(k.Name, ".")
+		return nested && strings.HasPrefix(name, EnvName(section)+"_")
+	})
 }

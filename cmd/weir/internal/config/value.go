@@ -30,6 +30,42 @@ func ParseSize(text string) (Size, error) {
 	return Size(n * float64(unit)), nil
 }
 
+// ParseDuration reads a time as people write it: "200ms", "1.5h", "1h 30m", "7d". A day has 24 hours, a week 7 days.
+func ParseDuration(text string) (time.Duration, error) {
+	t := strings.ReplaceAll(text, " ", "")
+	var days float64
+	for _, u := range []struct {
+		name string
+		days float64
+	}{{"w", 7}, {"d", 1}} {
+		head, rest, ok := strings.Cut(t, u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseFloat(head, 64)
+		if err != nil || !(math.Abs(n) <= maxDays) { // NaN, too
+			return 0, notDuration(text)
+		}
+		days += n * u.days
+		t = rest
+	}
+	if t == "" && days != 0 {
+		t = "0"
+	}
+	d, err := time.ParseDuration(t)
+	if err != nil || math.Abs(days) > maxDays || d > 0 && days > maxDays-d.Hours()/24 {
+		return 0, notDuration(text)
+	}
+	return d + time.Duration(days*24*float64(time.Hour)), nil
+}
+
+// maxDays is under the largest time there is.
+const maxDays = 100_000
+
+func notDuration(text string) error {
+	return fmt.Errorf(`%q is not a duration: write it like "200ms", "30s", "5m" or "7d"`, text)
+}
+
 var (
 	sizeType     = reflect.TypeFor[Size]()
 	durationType = reflect.TypeFor[time.Duration]()
@@ -43,12 +79,9 @@ func set(field reflect.Value, v any) error {
 		if !isText {
 			return fmt.Errorf(`%v is not a duration: write it with a unit, like "200ms", "30s" or "5m"`, v)
 		}
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return fmt.Errorf(`%q is not a duration: write it like "200ms", "30s" or "5m"`, text)
-		}
+		d, err := ParseDuration(text)
 		field.SetInt(int64(d))
-		return nil
+		return err
 	case field.Type() == sizeType, field.Kind() == reflect.Int64:
 		return setSize(field, v)
 	}

@@ -11,50 +11,85 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/cmd/weir/internal/admin"
 	"github.com/weir-agent/weir/cmd/weir/internal/config"
 	"github.com/weir-agent/weir/cmd/weir/internal/metrics"
-	"github.com/weir-agent/weir/drain"
 	"github.com/weir-agent/weir/drain/deadletter"
 	"github.com/weir-agent/weir/ingest"
-	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/wab"
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
+// Options are what a daemon is made of.
+type Options struct {
+	Config config.Config
+	Log    *slog.Logger
+	// Level is the level of Log, which a reload may set; nil where it is fixed.
+	Level *slog.LevelVar
+	// Reread returns the configuration as it is now; nil: it cannot be reloaded.
+	Reread func() (config.Config, error)
+}
+
 // Daemon is one weir. New takes everything it needs, Run serves, and when Run returns all is released.
 type Daemon struct {
-	cfg     config.Config
 	log     *slog.Logger
+	level   *slog.LevelVar
+	reread  func() (config.Config, error)
 	started time.Time
+	notify  notifier
+	// What was in force at the start.
+	gogc        int
+	memoryLimit int64
 
-	wab    *wab.Log
-	dirs   []*vfs.Dir // that the sink and the dead letters use
-	dead   *deadletter.Store
-	sink   sinks.Sink
-	drain  *drain.Drain
-	ingest *ingest.Server
-	admin  *admin.Server
+	mu       sync.Mutex
+	cfg      config.Config // guarded by mu
+	troubled map[int]bool  // shards whose delivery is in trouble; guarded by mu
+
+	wab      *wab.Log
+	data     *vfs.Dir
+	dirs     []*vfs.Dir // that the sink, the dead letters and the status use
+	dead     *deadletter.Store
+	delivery *delivery
+	ingest   *ingest.Server
+	admin    *admin.Server
+	kept     keptReports
+
+	reloads  chan reloadRequest
+	stopping chan struct{} // closed when Run takes no more changes
 }
 
 // New checks that the places it is given are usable before it changes anything, then opens the log, the sink and the
 // sockets. The socket takes connections when New returns; Run answers them.
-func New(cfg config.Config, logger *slog.Logger) (*Daemon, error) {
-	for _, path := range []string{cfg.Socket.Path, cfg.Admin.Socket} {
+func New(o Options) (*Daemon, error) {
+	for _, path := range []string{o.Config.Socket.Path, o.Config.Admin.Socket} {
 		if err := checkSocket(path); err != nil {
 			return nil, err
 		}
 	}
-	if err := makeDataDir(cfg.WAB.Dir); err != nil {
+	if err := makeDataDir(o.Config.WAB.Dir); err != nil {
 		return nil, err
 	}
-	d := &Daemon{cfg: cfg, log: logger, started: time.Now()}
-	if err := d.open(); err != nil {
+	d := &Daemon{
+		cfg: o.Config, log: slog.New(newLimiter(o.Log.Handler())), level: o.Level, reread: o.Reread, started: time.Now(), notify: newNotifier(),
+		troubled: map[int]bool{}, reloads: make(chan reloadRequest), stopping: make(chan struct{}),
+		gogc: debug.SetGCPercent(-1), memoryLimit: debug.SetMemoryLimit(-1),
+	}
+	d.tune(o.Config)
+	if err := d.open(o.Config); err != nil {
 		return nil, errors.Join(err, d.release())
 	}
 	return d, nil
+}
+
+func (d *Daemon) config() config.Config {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.cfg
 }
 
 // checkSocket refuses a path that is taken, before anything is touched.
@@ -85,30 +120,37 @@ func makeDataDir(dir string) error {
 	return nil
 }
 
-func (d *Daemon) open() error {
+func (d *Daemon) open(cfg config.Config) error {
 	var err error
-	if d.wab, err = wab.Open(d.cfg.WAB.Dir, d.wabOptions()); err != nil {
+	if d.wab, err = wab.Open(cfg.WAB.Dir, d.wabOptions(cfg)); err != nil {
 		if errors.Is(err, vfs.ErrLocked) {
-			return fmt.Errorf("data folder %s: another weir is running on it", d.cfg.WAB.Dir)
+			return fmt.Errorf("data folder %s: another weir is running on it; stop it, or choose another folder with --data-dir", cfg.WAB.Dir)
 		}
 		return err
 	}
-	if d.dead, err = d.openDeadLetters(); err != nil {
+	if d.data, err = d.openDir(cfg.WAB.Dir); err != nil {
 		return err
 	}
-	if d.sink, err = d.openSink(); err != nil {
+	if d.dead, err = d.openDeadLetters(cfg); err != nil {
 		return err
 	}
-	if d.drain, err = drain.New(d.wab.Shards(), d.sink, d.dead, d.drainOptions()); err != nil {
+	sink, err := d.openSink(cfg)
+	if err != nil {
 		return err
+	}
+	if d.delivery, err = newDelivery(d.wab.Shards(), d.dead, sink, d.drainOptions(cfg)); err != nil {
+		return errors.Join(err, sink.Close())
 	}
 	d.admin, err = admin.New(admin.Options{
-		Listen:  d.cfg.Admin.Listen,
-		Socket:  d.cfg.Admin.Socket,
-		Status:  d.Status,
-		Metrics: metrics.Handler(metrics.Source{Status: d.Status, SyncTimes: d.syncTimes}),
-		Pause:   d.drain.Pause,
-		Resume:  d.drain.Resume,
+		Listen: cfg.Admin.Listen,
+		Socket: cfg.Admin.Socket,
+		Status: d.Status,
+		Metrics: metrics.Handler(metrics.Source{
+			Status: d.Status, SyncTimes: d.syncTimes, AnswerTimes: d.answerTimes, DeliveryTimes: d.deliveryTimes,
+		}),
+		Pause:   d.delivery.pause,
+		Seal:    d.seal,
+		Reload:  d.Reload,
 		Letters: d.dead,
 		Log:     d.log,
 	})
@@ -120,8 +162,19 @@ func (d *Daemon) open() error {
 	for _, s := range d.wab.Writable() {
 		appenders = append(appenders, s)
 	}
-	d.ingest, err = ingest.New(d.ingestConfig(), appenders)
+	d.ingest, err = ingest.New(d.ingestConfig(cfg), appenders)
 	return err
+}
+
+// seal ends the active segment of every shard.
+func (d *Daemon) seal() error {
+	var errs []error
+	for i, s := range d.wab.Writable() {
+		if err := s.Seal(); err != nil {
+			errs = append(errs, fmt.Errorf("shard %d: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (d *Daemon) openDir(path string) (*vfs.Dir, error) {
@@ -136,36 +189,74 @@ func (d *Daemon) openDir(path string) (*vfs.Dir, error) {
 // the deliveries under way a moment, and stores the cursor. It takes at most the shutdown timeout for that.
 func (d *Daemon) Run(ctx context.Context) error {
 	d.logStart()
-	drainCtx, stopDrain := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopDrain()
-	drained := make(chan error, 1)
-	go func() { drained <- d.drain.Run(drainCtx) }()
+	var asked atomic.Pointer[time.Time] // when the end was asked for
+	defer context.AfterFunc(ctx, func() { now := time.Now(); asked.Store(&now) })()
+	d.delivery.start()
 	served := make(chan error, 2)
 	go func() { served <- d.ingest.Serve(ctx) }()
 	go func() { served <- d.admin.Serve() }()
-
-	var err error
-	select {
-	case <-ctx.Done():
-		d.log.Info("stopping", "timeout", d.cfg.ShutdownTimeout)
-	case err = <-served:
-	case err = <-drained:
-		drained <- err
+	d.tell("READY=1")
+	feedCtx, stopFeed := context.WithCancel(context.WithoutCancel(ctx))
+	fed := make(chan struct{})
+	go func() {
+		defer close(fed)
+		d.notify.feed(feedCtx, func() { d.Status() }, func(err error) { d.log.Warn("the watchdog could not be fed", "error", err) })
+	}()
+	err := d.serve(ctx, served)
+	close(d.stopping)
+	d.tell("STOPPING=1")
+	timeout := d.config().ShutdownTimeout
+	d.log.Info("stopping", "timeout", timeout)
+	begun := time.Now()
+	if at := asked.Load(); at != nil {
+		begun = *at // a reload may have been under way
 	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.ShutdownTimeout)
+	limit, cancel := context.WithDeadline(context.WithoutCancel(ctx), begun.Add(timeout))
 	defer cancel()
-	return errors.Join(err, d.stop(limit, stopDrain, drained))
+	err = errors.Join(err, d.stop(limit))
+	stopFeed()
+	<-fed
+	return err
+}
+
+// tell tells the service manager; that it cannot be told is no reason to stop.
+func (d *Daemon) tell(state string) {
+	if err := d.notify.send(state); err != nil {
+		d.log.Warn("the service manager was not told", "state", state, "error", err)
+	}
+}
+
+// serve does what is asked of the running daemon, until ctx ends or a part fails.
+func (d *Daemon) serve(ctx context.Context, served <-chan error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			return err
+		case err := <-d.delivery.ended:
+			d.delivery.ended <- err
+			return err
+		case req := <-d.reloads:
+			res, err := d.reload()
+			req.answer <- reloadAnswer{res, err}
+			if errors.Is(err, errDrainLost) {
+				d.delivery.ended <- nil
+				return err
+			}
+		}
+	}
 }
 
 // stop takes the parts down. Intake ends first, so that the cursor and the log are final when they are closed.
-func (d *Daemon) stop(limit context.Context, stopDrain func(), drained <-chan error) error {
+func (d *Daemon) stop(limit context.Context) error {
 	err := d.ingest.Shutdown(limit)
 	if err != nil {
 		d.log.Error("not every producer got its answer in time", "error", err)
 	}
-	stopDrain()
+	d.delivery.cancel()
 	select {
-	case e := <-drained:
+	case e := <-d.delivery.ended:
 		err = errors.Join(err, e)
 	case <-limit.Done():
 		d.log.Warn("a delivery did not end in time; it is repeated at the next start")
@@ -201,8 +292,8 @@ func (d *Daemon) release() error {
 	if d.wab != nil {
 		errs = append(errs, d.wab.Close())
 	}
-	if d.sink != nil {
-		errs = append(errs, d.sink.Close())
+	if d.delivery != nil {
+		errs = append(errs, d.delivery.close())
 	}
 	if d.dead != nil {
 		errs = append(errs, d.dead.Close())
@@ -220,11 +311,12 @@ func (d *Daemon) logStart() {
 		}
 		return p
 	}
-	d.log.Info("listening", "socket", abs(d.cfg.Socket.Path))
-	d.log.Info("data", "dir", abs(d.cfg.WAB.Dir), "backlog_records", d.Status().BacklogRecords)
-	d.log.Info("delivering", "sink", d.cfg.Sink.Type, "to", d.target())
+	cfg := d.config()
+	d.log.Info("listening", "socket", abs(cfg.Socket.Path))
+	d.log.Info("data", "dir", abs(cfg.WAB.Dir), "backlog_records", d.Status().BacklogRecords)
+	d.log.Info("delivering", "sink", cfg.Sink.Type, "to", target(cfg))
 	if addr := d.admin.Addr(); addr != "" {
-		d.log.Info("status", "url", "http://"+addr+"/api/v1/status", "command", "weir status")
+		d.log.Info("status", "page", "http://"+addr+"/", "command", "weir status")
 	}
-	d.log.Info("push a first record", "command", fmt.Sprintf("echo hello | weir push --socket %s", abs(d.cfg.Socket.Path)))
+	d.log.Info("push a first record", "command", fmt.Sprintf("echo hello | weir push --socket %s", abs(cfg.Socket.Path)))
 }

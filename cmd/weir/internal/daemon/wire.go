@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"path/filepath"
+	"time"
 
 	"github.com/weir-agent/weir/cmd/weir/internal/config"
 	"github.com/weir-agent/weir/drain"
@@ -20,8 +20,8 @@ import (
 
 const deadletterDir = "deadletter"
 
-func (d *Daemon) wabOptions() wab.Options {
-	c := d.cfg.WAB
+func (d *Daemon) wabOptions(cfg config.Config) wab.Options {
+	c := cfg.WAB
 	free := int64(c.MinFreeBytes)
 	if free == 0 {
 		free = -1
@@ -44,8 +44,8 @@ func (d *Daemon) wabOptions() wab.Options {
 	}
 }
 
-func (d *Daemon) openDeadLetters() (*deadletter.Store, error) {
-	path := filepath.Join(d.cfg.WAB.Dir, deadletterDir)
+func (d *Daemon) openDeadLetters(cfg config.Config) (*deadletter.Store, error) {
+	path := filepath.Join(cfg.WAB.Dir, deadletterDir)
 	if err := makeDataDir(path); err != nil {
 		return nil, err
 	}
@@ -53,13 +53,13 @@ func (d *Daemon) openDeadLetters() (*deadletter.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dead letters: %w", err)
 	}
-	return deadletter.Open(dir, deadletter.Options{MaxBytes: int64(d.cfg.Drain.DeadletterMaxBytes)})
+	return deadletter.Open(dir, deadletter.Options{MaxBytes: int64(cfg.Drain.DeadletterMaxBytes)})
 }
 
-func (d *Daemon) openSink() (sinks.Sink, error) {
-	switch d.cfg.Sink.Type {
+func (d *Daemon) openSink(cfg config.Config) (sinks.Sink, error) {
+	switch cfg.Sink.Type {
 	case config.SinkFile:
-		opts := d.cfg.Sink.File
+		opts := cfg.Sink.File
 		dir, err := d.openDir(filepath.Dir(opts.Path))
 		if err != nil {
 			return nil, fmt.Errorf("sink.file.path: %w", err)
@@ -67,40 +67,36 @@ func (d *Daemon) openSink() (sinks.Sink, error) {
 		opts.FS = dir
 		return filesink.New(opts)
 	case config.SinkHTTP:
-		return httpsink.New(d.cfg.Sink.HTTP)
+		return httpsink.New(cfg.Sink.HTTP)
 	case config.SinkDiscard:
 		return new(discard.Sink), nil
 	}
-	return nil, fmt.Errorf("sink.type: %q", d.cfg.Sink.Type)
+	return nil, fmt.Errorf("sink.type: %q", cfg.Sink.Type)
 }
 
 // target names where the records go, without secrets.
-func (d *Daemon) target() string {
-	switch d.cfg.Sink.Type {
+func target(cfg config.Config) string {
+	switch cfg.Sink.Type {
 	case config.SinkFile:
-		return d.cfg.Sink.File.Path
+		return cfg.Sink.File.Path
 	case config.SinkHTTP:
-		if u, err := url.Parse(d.cfg.Sink.HTTP.URL); err == nil {
-			u.RawQuery, u.Fragment, u.User = "", "", nil
-			return u.String()
-		}
+		return config.SafeURL(cfg.Sink.HTTP.URL)
 	}
 	return ""
 }
 
-func (d *Daemon) drainOptions() drain.Options {
-	c := d.cfg.Drain
+func (d *Daemon) drainOptions(cfg config.Config) drain.Options {
+	c := cfg.Drain
 	linger := c.Linger
 	if linger == 0 {
 		linger = -1 // none; the zero value of the option is its default
 	}
 	return drain.Options{
 		BatchRecords: c.BatchRecords, BatchBytes: int(c.BatchBytes), Linger: linger, MaxInFlight: c.MaxInFlight,
-		MaxAge: c.MaxAge, RateLimit: c.RateLimit, StopTimeout: d.cfg.ShutdownTimeout / 2,
+		MaxAge: c.MaxAge, RateLimit: c.RateLimit, SinkTimeout: c.SinkTimeout, BackoffMin: c.BackoffMin, BackoffMax: c.BackoffMax,
+		HoldInterval: c.HoldInterval, RetryAfterMax: retryAfterMax(cfg), StopTimeout: cfg.ShutdownTimeout / 2,
 		Observer: drain.Observer{
-			Changed: func(shard int, to drain.State, why string) {
-				d.log.Log(context.Background(), stateLevel(to), "delivery", "shard", shard, "state", to.String(), "why", why)
-			},
+			Changed: d.deliveryChanged,
 			DeadLettered: func(shard, n int, reason string) {
 				d.log.Warn("records became dead letters", "shard", shard, "records", n, "reason", reason)
 			},
@@ -109,6 +105,28 @@ func (d *Daemon) drainOptions() drain.Options {
 			},
 		},
 	}
+}
+
+// retryAfterMax bounds what any sink passes on; the HTTP sink has its own key for it.
+func retryAfterMax(cfg config.Config) time.Duration {
+	if cfg.Sink.Type == config.SinkHTTP {
+		return cfg.Sink.HTTP.RetryAfterMax
+	}
+	return 0 // the drain's default
+}
+
+// deliveryChanged tells the log of trouble with a shard's delivery, and of its end.
+func (d *Daemon) deliveryChanged(shard int, to drain.State, why string) {
+	level := stateLevel(to)
+	d.mu.Lock()
+	troubled := d.troubled[shard]
+	d.troubled[shard] = level >= slog.LevelWarn || troubled && to != drain.Delivering && to != drain.Idle
+	d.mu.Unlock()
+	if troubled && (to == drain.Delivering || to == drain.Idle) {
+		d.log.Info("delivery works again", "shard", shard)
+		return
+	}
+	d.log.Log(context.Background(), level, "delivery", "shard", shard, "state", to.String(), "why", why)
 }
 
 // stateLevel keeps the coming and going of a healthy delivery out of the log.
@@ -122,8 +140,8 @@ func stateLevel(s drain.State) slog.Level {
 	return slog.LevelWarn
 }
 
-func (d *Daemon) ingestConfig() ingest.Config {
-	c := d.cfg.Socket
+func (d *Daemon) ingestConfig(cfg config.Config) ingest.Config {
+	c := cfg.Socket
 	return ingest.Config{
 		Path: c.Path, MaxConnections: c.MaxConnections, FrameTimeout: c.FrameTimeout, WriteTimeout: c.WriteTimeout,
 		MaxPayloadBytes: int(c.MaxPayloadBytes), MaxBatchRecords: c.MaxBatchRecords,

@@ -17,17 +17,23 @@ import (
 // Source is what the series are read from.
 type Source struct {
 	Status func() admin.Status
-	// SyncTimes returns the histogram of fdatasync times of each shard: counts that are not
-	// cumulative by upper bound (0: above all bounds), and the sum of all times.
-	SyncTimes func() []SyncTimes
+	// SyncTimes and DeliveryTimes have one histogram for each shard.
+	SyncTimes     func() []Times
+	AnswerTimes   func() Times
+	DeliveryTimes func() []Times
 }
 
-// SyncTimes is one shard's histogram.
-type SyncTimes struct {
+// Times is a histogram of times.
+type Times struct {
 	Shard  int
-	Upto   []time.Duration
-	Counts []uint64
+	Upto   []time.Duration // upper bounds; 0: above all bounds
+	Counts []uint64        // not cumulative
 	Sum    time.Duration
+}
+
+// Add appends a bucket.
+func (t *Times) Add(upto time.Duration, count uint64) {
+	t.Upto, t.Counts = append(t.Upto, upto), append(t.Counts, count)
 }
 
 // Handler returns the handler of /metrics.
@@ -71,7 +77,7 @@ var series = []struct {
 	{"weir_sink_panics_total", "Panics in the sink that were survived.", []string{"shard"}},
 	{"weir_sink_bad_outcomes_total", "Answers of the sink that did not account for every record.", []string{"shard"}},
 	{"weir_sink_timeouts_total", "Deliveries that were cut off by their deadline.", []string{"shard"}},
-	{"weir_drain_state", "1 for the state that the shard's delivery is in.", []string{"shard", "state"}},
+	{"weir_drain_state", "1 for the state that the shard's delivery is in, 0 for all others.", []string{"shard", "state"}},
 	{"weir_connections", "Open connections of producers.", nil},
 	{"weir_connections_total", "Connections that were let in.", nil},
 	{"weir_connections_refused_total", "Connections that were refused.", []string{"reason"}},
@@ -83,6 +89,20 @@ var series = []struct {
 	{"weir_ingest_memory_bytes", "Memory that producers' frames take.", nil},
 	{"weir_dead_letters", "Dead letters that are kept.", nil},
 	{"weir_dead_letter_bytes", "Bytes that the dead letters take.", nil},
+	{"weir_dead_letters_requeued", "Dead letters that wait for being delivered again.", nil},
+	{"weir_dead_letter_max_bytes", "Most that the dead letters may take.", nil},
+	{"weir_requeued_delivered_records_total", "Dead letters that were requeued and that the sink confirmed then.", nil},
+	{"weir_quarantine_reports", "Copies of damaged bytes that are kept.", nil},
+	{"weir_quarantine_bytes", "Bytes that these copies take.", nil},
+	{"weir_file_system_free_bytes", "Free space of the file system of the data folder.", nil},
+	{"weir_ack_seconds", "Time from the arrival of a frame to its reply, counted by record.", nil},
+	{"weir_delivery_seconds", "Time from the append of a record to the sink's confirm.", []string{"shard"}},
+	{"weir_sink_attempts_total", "Attempts to deliver a batch or a part of it.", []string{"shard"}},
+	{"weir_sink_hung_calls", "Calls of the sink that have not returned by their deadline.", []string{"shard"}},
+	{"weir_syncs_total", "Syncs of group commits, failed ones too.", []string{"shard"}},
+	{"weir_fault", "1 for each step of the log that fails now.", []string{"shard", "step"}},
+	{"weir_paused", "1 if an operator paused the delivery.", nil},
+	{"weir_ignored_files", "Files of the data folder that are not understood and left alone.", nil},
 	{"weir_damaged_total", "Pieces of damage that were found and quarantined since the start.", nil},
 	{"weir_quarantined_records_total", "Records that this damage cost, as far as known.", nil},
 }
@@ -125,9 +145,21 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	gauge("weir_dead_letter_bytes", float64(st.DeadLetters.Bytes))
 	count("weir_damaged_total", st.Quarantine.Damaged)
 	count("weir_quarantined_records_total", uint64(st.Quarantine.Lost))
+	gauge("weir_ignored_files", float64(st.Quarantine.Ignored))
+	gauge("weir_quarantine_reports", float64(st.Quarantine.Reports))
+	gauge("weir_quarantine_bytes", float64(st.Quarantine.Kept))
+	gauge("weir_dead_letters_requeued", float64(st.DeadLetters.Requeued))
+	gauge("weir_dead_letter_max_bytes", float64(st.DeadLetters.MaxBytes))
+	count("weir_requeued_delivered_records_total", st.Requeued.Delivered)
+	gauge("weir_file_system_free_bytes", float64(st.FreeBytes))
+	gauge("weir_paused", flag(st.Paused))
 	for _, h := range c.src.SyncTimes() {
-		ch <- c.histogram(h)
+		ch <- c.histogram("weir_fsync_seconds", h, strconv.Itoa(h.Shard))
 	}
+	for _, h := range c.src.DeliveryTimes() {
+		ch <- c.histogram("weir_delivery_seconds", h, strconv.Itoa(h.Shard))
+	}
+	ch <- c.histogram("weir_ack_seconds", c.src.AnswerTimes())
 }
 
 func collectShard(s *admin.Shard, gauge func(string, float64, ...string), count func(string, uint64, ...string)) {
@@ -139,6 +171,10 @@ func collectShard(s *admin.Shard, gauge func(string, float64, ...string), count 
 	count("weir_appended_records_total", s.AppendedRecords, n)
 	count("weir_refused_records_total", s.RefusedRecords, n)
 	count("weir_group_commits_total", s.Groups, n)
+	count("weir_syncs_total", s.Syncs, n)
+	for _, f := range s.Faults {
+		gauge("weir_fault", 1, n, f.Step)
+	}
 	for step, v := range s.Failures {
 		count("weir_failures_total", v, n, step)
 	}
@@ -152,7 +188,11 @@ func collectShard(s *admin.Shard, gauge func(string, float64, ...string), count 
 	count("weir_sink_panics_total", d.Panics, n)
 	count("weir_sink_bad_outcomes_total", d.BadOutcomes, n)
 	count("weir_sink_timeouts_total", d.Timeouts, n)
-	gauge("weir_drain_state", 1, n, d.State)
+	count("weir_sink_attempts_total", d.Attempts, n)
+	gauge("weir_sink_hung_calls", float64(d.Hung), n)
+	for _, state := range drainStates {
+		gauge("weir_drain_state", flag(d.State == state), n, state)
+	}
 }
 
 func collectProducers(p *admin.Producers, gauge func(string, float64, ...string), count func(string, uint64, ...string)) {
@@ -173,7 +213,10 @@ func collectProducers(p *admin.Producers, gauge func(string, float64, ...string)
 	gauge("weir_ingest_memory_bytes", float64(p.MemoryBytes))
 }
 
-func (c *collector) histogram(h SyncTimes) prometheus.Metric {
+// drainStates are the states of a shard's delivery.
+var drainStates = []string{"idle", "delivering", "retrying", "held", "deadletter_full", "paused", "failed"}
+
+func (c *collector) histogram(name string, h Times, labels ...string) prometheus.Metric {
 	buckets := map[float64]uint64{}
 	total := uint64(0)
 	for i, n := range h.Counts {
@@ -182,7 +225,7 @@ func (c *collector) histogram(h SyncTimes) prometheus.Metric {
 			buckets[h.Upto[i].Seconds()] = total
 		}
 	}
-	return prometheus.MustNewConstHistogram(c.descs["weir_fsync_seconds"], total, h.Sum.Seconds(), buckets, strconv.Itoa(h.Shard))
+	return prometheus.MustNewConstHistogram(c.descs[name], total, h.Sum.Seconds(), buckets, labels...)
 }
 
 func flag(b bool) float64 {

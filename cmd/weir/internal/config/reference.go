@@ -1,0 +1,138 @@
+package config
+
+import (
+	"math"
+	"time"
+)
+
+// Key is what there is to say of one key of the configuration.
+type Key struct {
+	Name string
+	// Help says in full sentences what the key does.
+	Help string
+	// Min and Max bound a number, both included; where both are 0 there is no bound here.
+	Min, Max int64
+	// Reload: a reload puts a new value into force; all other keys need a restart.
+	Reload bool
+	// Flag and Variable are the short names that some keys have beside WEIR_SECTION_KEY; empty for none.
+	Flag     string
+	Variable string
+}
+
+// Section is a section of the file and what it is about.
+type Section struct {
+	Name string // empty for the keys before the first section
+	Help string
+}
+
+const (
+	long    = int64(100 * 365 * 24 * time.Hour) // a time that no key exceeds
+	tick    = int64(time.Millisecond)
+	anySize = math.MaxInt64 >> 1
+)
+
+// sections are in the order in which a file has them.
+var sections = []Section{
+	{"", "The whole daemon."},
+	{"socket", "The Unix socket that producers push to."},
+	{"wab", "The log on disk (write-ahead buffer)."},
+	{"drain", "Delivery: how records are batched, tried again and given up."},
+	{"sink", "Where records go."},
+	{"sink.file", "The file sink: one line for each record, synced before it counts as delivered."},
+	{"sink.http", "The HTTP sink."},
+	{"admin", "Status page, metrics and the socket of the commands that change something."},
+	{"log", "The daemon's own log, on standard error."},
+	{"runtime", "The process."},
+}
+
+// reference has every key once, in the order of the sections.
+var reference = []Key{
+	{Name: "shutdown_timeout", Min: int64(time.Second), Max: long, Reload: true, Help: "Time from SIGTERM to the exit, at most. Deliveries under way get half of it to end."},
+
+	{Name: "socket.path", Flag: "socket", Variable: "WEIR_SOCKET", Help: "Path of the socket, mode 0600, at most 107 bytes. Empty: weir.sock in the data folder."},
+	{Name: "socket.max_connections", Min: 1, Max: 1 << 20, Help: "Connections that may be open at once; more are closed as soon as they are made."},
+	{Name: "socket.frame_timeout", Min: tick, Max: long, Help: "Time for one whole frame to arrive, from its first byte. A connection without a frame may wait for ever."},
+	{Name: "socket.write_timeout", Min: tick, Max: long, Help: "Time that a producer may leave its replies unread before it is cut off."},
+	{Name: "socket.max_payload_bytes", Min: 1, Max: 16 << 20, Help: "Largest payload of a frame."},
+	{Name: "socket.max_batch_records", Min: 1, Max: 2048, Help: "Most records in one batch frame."},
+	{Name: "socket.pipeline_records", Min: 1, Max: 1 << 20, Help: "Records of one connection that may wait for their acks; then it is read no further until some are answered."},
+	{Name: "socket.pipeline_bytes", Min: 1, Max: 1 << 30, Help: "The same, in bytes of payload."},
+	{Name: "socket.memory_bytes", Min: 1, Max: 1 << 40, Help: "Memory for the frames of all connections together."},
+	{Name: "socket.peer_uids", Help: "User ids that may connect; the permissions of the path must let them, too. Empty: the daemon's own and root."},
+
+	{Name: "wab.dir", Flag: "data-dir", Variable: "WEIR_DATA_DIR", Help: "The data folder; it is made if its parent exists. One daemon at a time may use it."},
+	{Name: "wab.shards", Min: 1, Max: 64, Help: "Independent logs; a connection belongs to one. More shards use more cores and give up the order between connections."},
+	{Name: "wab.segment_bytes", Min: 64 << 10, Max: 1 << 34, Help: "Size of one segment file, preallocated. Space is given back by whole segments."},
+	{Name: "wab.group_records", Min: 1, Max: 1 << 20, Help: "Most records that share one fdatasync."},
+	{Name: "wab.group_bytes", Min: 1, Max: 32 << 20, Help: "Most bytes that share one fdatasync."},
+	{Name: "wab.max_bytes", Max: anySize, Help: "Hard cap on what the log takes on disk; over it pushes get a Nack and delivery goes on. 0: 10 GiB, or 80 % of the space that is free or held by the log at the start, if that is less."},
+	{Name: "wab.min_free_bytes", Max: anySize, Help: "Free space of the file system under which pushes are refused. 0: none is kept free."},
+
+	{Name: "drain.batch_records", Min: 1, Max: 1 << 20, Reload: true, Help: "Most records in one batch."},
+	{Name: "drain.batch_bytes", Min: 1, Max: 1 << 30, Reload: true, Help: "Most bytes of payload in one batch; a larger record goes alone."},
+	{Name: "drain.linger", Max: long, Reload: true, Help: "How long a batch that is not full waits for more, counted from its first record."},
+	{Name: "drain.max_in_flight", Min: 1, Max: 64, Reload: true, Help: "Batches of a shard that may be under way at once. 1: strict order."},
+	{Name: "drain.max_age", Max: long, Reload: true, Help: "Records older than this are dropped and counted as expired. 0: records never expire."},
+	{Name: "drain.rate_limit", Max: 1 << 40, Reload: true, Help: "Records a second that are sent at most, over all shards. 0: no limit."},
+	{Name: "drain.sink_timeout", Min: tick, Max: long, Reload: true, Help: "Time for one attempt to deliver a batch; then it is cut off and tried again."},
+	{Name: "drain.backoff_min", Min: tick, Max: long, Reload: true, Help: "Longest wait after the first failed attempt. It doubles with each failure in a row; the wait itself is random below it."},
+	{Name: "drain.backoff_max", Min: tick, Max: long, Reload: true, Help: "Where the doubling ends."},
+	{Name: "drain.hold_interval", Min: tick, Max: long, Reload: true, Help: "How often an endpoint is tried that refuses the credentials, the address or the method."},
+	{Name: "drain.deadletter_max_bytes", Min: 1, Max: anySize, Help: "Most that the dead letters may take. When they have it, a shard that meets a refused record holds until letters are dropped or requeued."},
+
+	{Name: "sink.type", Flag: "sink", Variable: "WEIR_SINK", Help: "Where records go: file, http, or discard (accepts all and keeps nothing, for measuring)."},
+	{Name: "sink.file.path", Help: "The file. Empty: delivered.jsonl in the data folder."},
+	{Name: "sink.file.format", Help: "jsonl (an object with id, segment, index, appended and payload) or lines (the record itself)."},
+	{Name: "sink.file.base64", Help: "With jsonl: write every payload as payload_base64, not only those that are not UTF-8."},
+	{Name: "sink.file.rotate_bytes", Max: anySize, Help: "Size at which the file is renamed to .1, .2 and so on, and a new one begun; none is removed. 0: never."},
+	{Name: "sink.file.rotate_age", Max: long, Help: "The same, by the time since the first line. 0: never."},
+
+	{Name: "sink.http.url", Flag: "sink-url", Variable: "WEIR_SINK_URL", Reload: true, Help: "Address to send to, http or https. Required with type http."},
+	{Name: "sink.http.method", Reload: true, Help: "POST or PUT."},
+	{Name: "sink.http.format", Reload: true, Help: "raw (one record a request), ndjson or json (one batch a request)."},
+	{Name: "sink.http.content_type", Reload: true, Help: "Content-Type instead of the one that goes with the format."},
+	{Name: "sink.http.headers", Reload: true, Help: "Headers of every request, as a table; Host sets the host name that is asked for. Values are never printed."},
+	{Name: "sink.http.token_file", Reload: true, Help: "File with a bearer token; it is read again when it changes."},
+	{Name: "sink.http.token_env", Reload: true, Help: "Name of the variable with a bearer token."},
+	{Name: "sink.http.username", Reload: true, Help: "User name of basic authentication."},
+	{Name: "sink.http.password_file", Reload: true, Help: "File with the password of the user; it is read again when it changes."},
+	{Name: "sink.http.password_env", Reload: true, Help: "Name of the variable with the password."},
+	{Name: "sink.http.cert_file", Reload: true, Help: "Client certificate, PEM; it is read again when it changes."},
+	{Name: "sink.http.key_file", Reload: true, Help: "Key of the client certificate, PEM; it is read again when it changes."},
+	{Name: "sink.http.ca_file", Reload: true, Help: "Authorities to trust instead of the system's, PEM; it is read again when it changes."},
+	{Name: "sink.http.compression", Reload: true, Help: "Compression of the request body: none, gzip or zstd."},
+	{Name: "sink.http.concurrency", Min: 1, Max: 1024, Reload: true, Help: "With raw: requests that may be under way at once."},
+	{Name: "sink.http.disable_http2", Reload: true, Help: "Keep to HTTP/1.1 where the server offers HTTP/2."},
+	{Name: "sink.http.connect_timeout", Max: long, Reload: true, Help: "Time for looking up the name and connecting."},
+	{Name: "sink.http.tls_timeout", Max: long, Reload: true, Help: "Time for the TLS handshake."},
+	{Name: "sink.http.timeout", Max: long, Reload: true, Help: "Time from the start of a request to the header of its answer."},
+	{Name: "sink.http.answer_timeout", Max: long, Reload: true, Help: "Time for reading the body of an answer."},
+	{Name: "sink.http.idle_timeout", Max: long, Reload: true, Help: "A connection that was not used for so long is closed."},
+	{Name: "sink.http.max_connection_age", Max: long, Reload: true, Help: "Connections that are older are replaced, so that a change of address is followed."},
+	{Name: "sink.http.retry_after_max", Max: long, Reload: true, Help: "Most that an endpoint may ask for in Retry-After."},
+	{Name: "sink.http.status", Reload: true, Help: "What answers mean, as a table: a status (\"409\") or class (\"4xx\") and delivered, retry, hold, split or reject."},
+	{Name: "sink.http.partial", Reload: true, Help: "How an answer tells the records of a batch apart: none, bulk (Elasticsearch _bulk) or multistatus (207 with an array)."},
+	{Name: "sink.http.bulk_action", Reload: true, Help: "With ndjson and bulk: put an action line with the record's id before each record: none, create or index."},
+
+	{Name: "admin.listen", Flag: "admin", Variable: "WEIR_ADMIN", Help: "host:port of the live page, metrics, health and status; it only reads. Empty: none."},
+	{Name: "admin.socket", Help: "Path of the socket, mode 0600, over which commands change something. Empty: admin.sock in the data folder."},
+
+	{Name: "log.level", Flag: "log-level", Reload: true, Help: "debug, info, warn or error."},
+	{Name: "log.format", Help: "text or json."},
+
+	{Name: "runtime.gogc", Min: -1, Max: 1 << 20, Reload: true, Help: "How far the heap may grow between collections, in percent. 0: as the variable GOGC says, 100 without it. -1: memory_limit alone decides."},
+	{Name: "runtime.memory_limit", Max: anySize, Reload: true, Help: "Memory that the collector tries to stay under. 0: as the variable GOMEMLIMIT says, none without it."},
+}
+
+// Reference returns every key with what there is to say of it, in the order of a file.
+func Reference() []Key { return append([]Key(nil), reference...) }
+
+// flagOf returns the flag of a key, or the key where it has none.
+func flagOf(key string) string {
+	for _, k := range reference {
+		if k.Name == key && k.Flag != "" {
+			return k.Flag
+		}
+	}
+	return key
+}
