@@ -34,6 +34,8 @@ var edges = map[string][]string{
 	},
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
+	"weida/transport": {},
+
 	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
 
