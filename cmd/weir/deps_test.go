@@ -34,7 +34,10 @@ var edges = map[string][]string{
 	},
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
-	"weida/transport": {},
+	"weida/transport":               {},
+	"weida/transport/simnet":        {},
+	"weida/transport/transporttest": {"weida/transport"},
+	"weida/transport/quictransport": {"weida/transport", "github.com/quic-go/quic-go/..."},
 
 	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
