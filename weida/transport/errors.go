@@ -32,7 +32,7 @@ type StopError struct {
 }
 
 func (e *StopError) Error() string {
-	return fmt.Sprintf("transport: peer stopped the stream with code %d", e.Code)
+	return fmt.Sprintf("transport: peer stopped the stream: %s", CodeName(e.Code))
 }
 
 // ResetError says that the peer has abandoned a stream before its end.
@@ -42,7 +42,7 @@ type ResetError struct {
 }
 
 func (e *ResetError) Error() string {
-	return fmt.Sprintf("transport: peer reset the stream with code %d", e.Code)
+	return fmt.Sprintf("transport: peer reset the stream: %s", CodeName(e.Code))
 }
 
 // Cause is why a link ended (weida-supplement §1.11).
@@ -102,8 +102,12 @@ func (e *CloseError) Error() string {
 	var b strings.Builder
 	b.WriteString("transport: link ended: ")
 	b.WriteString(e.Cause.String())
-	if e.Code != 0 || e.Cause == CausePeerClosed || e.Cause == CauseLocallyClosed {
-		fmt.Fprintf(&b, " (code %d)", e.Code)
+	switch e.Cause {
+	case CausePeerClosed, CauseLocallyClosed:
+		b.WriteString(" with " + CodeName(e.Code))
+	case CauseTLS:
+		fmt.Fprintf(&b, " (alert %d)", e.Code)
+	case CauseIdleTimeout, CauseReset, CauseTransport:
 	}
 	if e.Text != "" {
 		b.WriteString(": ")

@@ -14,12 +14,6 @@ import (
 	"github.com/weir-agent/weir/weida/transport"
 )
 
-// The codes of weida-protocol §7 that a listener says by itself.
-const (
-	codeLimitExceeded = 5
-	codeShutdown      = 6
-)
-
 const (
 	// maxHandshakes is how many handshakes may be under way on a listener, beside the links it has. One more is refused.
 	maxHandshakes = 256
@@ -119,12 +113,12 @@ func (l *Listener) run() {
 // admit makes a link of conn, or closes it at a limit.
 func (l *Listener) admit(conn *quic.Conn) {
 	if !l.endpoint.add() {
-		_ = conn.CloseWithError(codeShutdown, "shutting down") // it always returns nil
+		_ = conn.CloseWithError(quic.ApplicationErrorCode(transport.CodeShutdown), "shutting down") // it always returns nil
 		return
 	}
 	peer := provedIdentity(conn)
 	if reason := l.count(peer); reason != "" {
-		_ = conn.CloseWithError(codeLimitExceeded, reason)
+		_ = conn.CloseWithError(quic.ApplicationErrorCode(transport.CodeLimitExceeded), reason)
 		l.endpoint.remove()
 		return
 	}
@@ -136,7 +130,7 @@ func (l *Listener) admit(conn *quic.Conn) {
 	case l.accepted <- link:
 	default:
 		// More links have ended untaken than there is room for.
-		link.Close(codeLimitExceeded, "too many connections")
+		link.Close(transport.CodeLimitExceeded, "too many connections")
 	}
 }
 
@@ -201,7 +195,7 @@ func (l *Listener) Close() error {
 	for {
 		select {
 		case link := <-l.accepted:
-			link.Close(codeShutdown, "shutting down")
+			link.Close(transport.CodeShutdown, "shutting down")
 		default:
 			return err
 		}
