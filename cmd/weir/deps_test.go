@@ -34,6 +34,7 @@ var edges = map[string][]string{
 	},
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
+	"weida":                         {"weida/wire", "weida/transport", "weida/transport/quictransport"},
 	"weida/transport":               {},
 	"weida/transport/simnet":        {},
 	"weida/transport/transporttest": {"weida/transport"},
