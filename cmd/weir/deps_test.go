@@ -34,10 +34,17 @@ var edges = map[string][]string{
 	},
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
+	"weida":                         {"weida/wire", "weida/transport", "weida/transport/quictransport"},
+	"weida/wire":                    {},
+	"weida/transport":               {},
+	"weida/transport/simnet":        {},
+	"weida/transport/transporttest": {"weida/transport"},
+	"weida/transport/quictransport": {"weida/transport", "github.com/quic-go/quic-go/..."},
+
 	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
 
-	"conformance":                 {"ingest/frame", "wab/record"},
+	"conformance":                 {"ingest/frame", "wab/record", "weida/wire"},
 	"conformance/cmd/conformance": {"conformance", "ingest/frame", "wab/record"},
 	"clients/go":                  {"ingest/frame", "wab/record"},
 	"clients/go/internal/lines":   {"clients/go", "ingest/frame", "wab/record"},

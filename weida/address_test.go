@@ -1,0 +1,110 @@
+package weida
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+func TestParseAddress(t *testing.T) {
+	digits := strings.Repeat("0123456789abcdef", 4)
+	pin, err := ParseFingerprint("sha256:" + digits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	longest := "/" + strings.Repeat("x", MaxPathBytes-1)
+	tests := []struct {
+		name, in string
+		want     Address
+		err      error
+	}{
+		{"name", "weida://host:7443/jobs", Address{Host: "host", Port: 7443, Path: "/jobs"}, nil},
+		{"IPv4", "weida://10.0.0.8:1/samples", Address{Host: "10.0.0.8", Port: 1, Path: "/samples"}, nil},
+		{"IPv6", "weida://[::1]:65535/x", Address{Host: "::1", Port: 65535, Path: "/x"}, nil},
+		{"pinned", "weida://sha256:" + digits + "@h:2/x", Address{Pin: pin, Pinned: true, Host: "h", Port: 2, Path: "/x"}, nil},
+		{"pinned IPv6", "weida://sha256:" + digits + "@[fe80::1]:2/x", Address{Pin: pin, Pinned: true, Host: "fe80::1", Port: 2, Path: "/x"}, nil},
+		{"the path is opaque", "weida://h:1/a/../*/%20?q#f@://", Address{Host: "h", Port: 1, Path: "/a/../*/%20?q#f@://"}, nil},
+		{"the root", "weida://h:1/", Address{Host: "h", Port: 1, Path: "/"}, nil},
+		{"longest path", "weida://h:1" + longest, Address{Host: "h", Port: 1, Path: longest}, nil},
+
+		{"empty", "", Address{}, ErrInvalidAddress},
+		{"no scheme", "h:1/x", Address{}, ErrInvalidAddress},
+		{"another scheme", "https://h:1/x", Address{}, ErrInvalidAddress},
+		{"scheme in capitals", "WEIDA://h:1/x", Address{}, ErrInvalidAddress},
+		{"no port", "weida://h/x", Address{}, ErrInvalidAddress},
+		{"empty port", "weida://h:/x", Address{}, ErrInvalidAddress},
+		{"port 0", "weida://h:0/x", Address{}, ErrInvalidAddress},
+		{"port too large", "weida://h:65536/x", Address{}, ErrInvalidAddress},
+		{"port with a sign", "weida://h:+1/x", Address{}, ErrInvalidAddress},
+		{"port with a zero before", "weida://h:01/x", Address{}, ErrInvalidAddress},
+		{"port by name", "weida://h:http/x", Address{}, ErrInvalidAddress},
+		{"no host", "weida://:1/x", Address{}, ErrInvalidAddress},
+		{"IPv6 without brackets", "weida://::1:7443/x", Address{}, ErrInvalidAddress},
+		{"IPv4 in brackets", "weida://[10.0.0.1]:1/x", Address{}, ErrInvalidAddress},
+		{"open bracket", "weida://[::1:1/x", Address{}, ErrInvalidAddress},
+		{"name in brackets", "weida://[host]:1/x", Address{}, ErrInvalidAddress},
+		{"space in the host", "weida://a b:1/x", Address{}, ErrInvalidAddress},
+		{"host beyond ASCII", "weida://höst:1/x", Address{}, ErrInvalidAddress},
+		{"host too long", "weida://" + strings.Repeat("h", 254) + ":1/x", Address{}, ErrInvalidAddress},
+		{"two at signs", "weida://sha256:" + digits + "@x@h:1/x", Address{}, ErrInvalidAddress},
+		{"user name", "weida://me@h:1/x", Address{}, ErrInvalidFingerprint},
+		{"empty pin", "weida://@h:1/x", Address{}, ErrInvalidFingerprint},
+		{"pin in capitals", "weida://sha256:" + strings.ToUpper(digits) + "@h:1/x", Address{}, ErrInvalidFingerprint},
+		{"pin cut short", "weida://sha256:" + digits[2:] + "@h:1/x", Address{}, ErrInvalidFingerprint},
+		{"no path", "weida://h:1", Address{}, ErrInvalidEndpointPath},
+		{"path too long", "weida://h:1" + longest + "x", Address{}, ErrInvalidEndpointPath},
+		{"newline in the path", "weida://h:1/a\nb", Address{}, ErrInvalidEndpointPath},
+		{"path not UTF-8", "weida://h:1/\xff", Address{}, ErrInvalidEndpointPath},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := ParseAddress(tt.in)
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("got error %v, want %v", err, tt.err)
+			}
+			if got != tt.want {
+				t.Errorf("got %+v, want %+v", got, tt.want)
+			}
+			if tt.err == nil && got.String() != tt.in {
+				t.Errorf("it reads %s when written again", got)
+			}
+		})
+	}
+}
+
+func FuzzParseAddress(f *testing.F) {
+	for _, s := range []string{"weida://h:1/x", "weida://sha256:" + strings.Repeat("00", 32) + "@[::1]:7443/a?b", "weida://:/", "weida+unix://x/y"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		a, err := ParseAddress(s)
+		if err != nil {
+			return
+		}
+		if a.String() != s || a.Port == 0 || a.Host == "" || CheckPath(a.Path) != nil {
+			t.Errorf("%q was accepted as %+v", s, a)
+		}
+	})
+}
+
+func TestCheckPath(t *testing.T) {
+	tests := []struct {
+		name, path string
+		ok         bool
+	}{
+		{"plain", "/jobs", true},
+		{"unicode", "/größe", true},
+		{"delete is no control byte here", "/\x7f", true},
+		{"empty", "", false},
+		{"no slash", "jobs", false},
+		{"NUL", "/\x00", false},
+		{"last control byte", "/\x1f", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := CheckPath(tt.path); tt.ok != (err == nil) || err != nil && !errors.Is(err, ErrInvalidEndpointPath) {
+				t.Errorf("got %v, want ok %v", err, tt.ok)
+			}
+		})
+	}
+}
