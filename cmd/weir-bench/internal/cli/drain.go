@@ -1,16 +1,11 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,58 +15,6 @@ import (
 	"github.com/weir-agent/weir/cmd/weir-bench/internal/report"
 	"github.com/weir-agent/weir/wab/record"
 )
-
-// endpoint is a loopback HTTP server that counts records.
-type endpoint struct {
-	url     string
-	records atomic.Int64
-	server  *http.Server
-}
-
-func startEndpoint(format string) (*endpoint, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("endpoint: %w", err)
-	}
-	e := &endpoint{url: "http://" + l.Addr().String() + "/"}
-	e.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n, err := countRecords(r.Body, format)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		e.records.Add(n)
-		w.WriteHeader(http.StatusNoContent)
-	})}
-	go func() { _ = e.server.Serve(l) }() // it ends by Close
-	return e, nil
-}
-
-// countRecords reads a body and returns how many records are in it.
-func countRecords(body io.Reader, format string) (int64, error) {
-	mark := []byte{'\n'}
-	if format == "json" {
-		mark = []byte(`"index":`)
-	}
-	buf := make([]byte, 64<<10)
-	n, kept := int64(0), 0
-	for {
-		got, err := body.Read(buf[kept:])
-		have := buf[:kept+got]
-		n += int64(bytes.Count(have, mark))
-		kept = copy(buf, have[max(0, len(have)-len(mark)+1):]) // a mark may lie over two reads
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	if format == "raw" {
-		return 1, nil
-	}
-	return n, nil
-}
 
 func newDrain(out io.Writer) *cobra.Command {
 	var c common
@@ -104,7 +47,7 @@ func (c *common) drain(ctx context.Context, dir, format string, records int64) (
 	if err != nil {
 		return report.Sample{}, err
 	}
-	defer e.server.Close() // nothing is lost by it
+	defer e.close()
 	config := filepath.Join(dir, "weir.toml")
 	text := fmt.Sprintf("[sink]\ntype = \"http\"\n[sink.http]\nurl = %q\nformat = %q\n", e.url, format)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
