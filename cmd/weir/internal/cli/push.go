@@ -242,7 +242,7 @@ func progress(w io.Writer, size int64) *progressbar.ProgressBar {
 
 func newHealth(s streams) *cobra.Command {
 	var socket string
-	cmd := &cobra.Command{Use: "health", Short: "Ask the daemon whether it answers on its socket"}
+	cmd := &cobra.Command{Use: "health", Short: "Ask the daemon whether it answers on its socket", Example: "  weir health --socket /run/weir/weir.sock"}
 	socketFlag(cmd, &socket)
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "how long to wait for an answer")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

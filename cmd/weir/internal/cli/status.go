@@ -214,7 +214,7 @@ func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Se
 func newDrain(s streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "drain", Short: "Pause or resume delivery"}
 	for _, verb := range []struct{ use, short string }{{"pause", "Stop delivering; pushes go on being accepted"}, {"resume", "Deliver again"}} {
-		sub := &cobra.Command{Use: verb.use, Short: verb.short}
+		sub := &cobra.Command{Use: verb.use, Short: verb.short, Example: "  weir drain " + verb.use}
 		client := adminFlag(sub)
 		sub.RunE = func(cmd *cobra.Command, _ []string) error {
 			c, err := client()
@@ -236,6 +236,7 @@ func newDrain(s streams) *cobra.Command {
 func newReload(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the daemon read its configuration again",
+		Example: "  weir reload\n  weir config check --config /etc/weir/weir.toml && weir reload",
 		Long: "Puts into force what can be changed while the daemon runs (log level, delivery, the HTTP sink, runtime) and names what needs a restart. " +
 			"A faulty configuration changes nothing. SIGHUP does the same, and the answer is in the log.",
 	}
