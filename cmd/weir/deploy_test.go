@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -117,6 +118,35 @@ func TestDashboard(t *testing.T) {
 					t.Fatalf("%q and %q are at the same place", p.Title, taken[at])
 				}
 				taken[at] = p.Title
+			}
+		}
+	}
+}
+
+// maxExposure is what systemd-analyze may find at most, of 10.
+const maxExposure = 2.0
+
+// TestUnit: the units parse, and what they leave open is little.
+func TestUnit(t *testing.T) {
+	analyze := tool(t, "systemd-analyze", "systemd")
+	for _, unit := range []string{"weir.service", "weir@.service"} {
+		path := filepath.Join("../../deploy/systemd", unit)
+		out, err := exec.Command(analyze, "security", "--offline=true", path).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", unit, err, out)
+		}
+		m := regexp.MustCompile(`Overall exposure level for \S+: ([0-9.]+)`).FindSubmatch(out)
+		if m == nil {
+			t.Fatalf("no verdict on %s:\n%s", unit, out)
+		}
+		level, err := strconv.ParseFloat(string(m[1]), 64)
+		if err != nil || level > maxExposure {
+			t.Errorf("%s: exposure %s, want at most %v", unit, m[1], maxExposure)
+		}
+		out, _ = exec.Command(analyze, "verify", "--man=no", path).CombinedOutput() // its status tells of other units, too
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, unit) && !strings.Contains(line, "/usr/bin/weir is not executable") {
+				t.Errorf("%s: %s", unit, line)
 			}
 		}
 	}

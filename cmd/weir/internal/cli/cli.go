@@ -109,6 +109,9 @@ func socketFlag(cmd *cobra.Command, v *string) {
 	def := os.Getenv("WEIR_SOCKET")
 	if def == "" {
 		def = "weir-data/weir.sock"
+		if servesHere() {
+			def = packagedSocket
+		}
 	}
 	cmd.Flags().StringVar(v, "socket", def, "path of the daemon's socket (default from WEIR_SOCKET)")
 }
