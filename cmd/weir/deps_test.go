@@ -40,6 +40,7 @@ var edges = map[string][]string{
 	"conformance":                 {"ingest/frame", "wab/record"},
 	"conformance/cmd/conformance": {"conformance", "ingest/frame", "wab/record"},
 	"clients/go":                  {"ingest/frame", "wab/record"},
+	"docs/receivers/go":           {},
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
