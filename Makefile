@@ -6,7 +6,7 @@ DATA ?= weir-data
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
-.PHONY: run build test clients lint demo crash recover-bench fuzz compare soak bench-smoke clean help
+.PHONY: run build test docs release deb package-check clients lint demo crash recover-bench fuzz compare soak bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
@@ -20,6 +20,18 @@ test: ## run all tests that the installed toolchains allow
 		elif [ "$$CI" = true ]; then echo "missing: python3" >&2; exit 1; \
 		else echo "left out, for want of python3: that the conformance vectors are what their generator writes"; fi
 
+docs: ## write the references that follow from the code
+	$(GO) run ./cmd/weir/internal/docgen -docs docs
+
+release: ## static binaries for linux amd64 and arm64 and darwin arm64, into dist/
+	deploy/build.sh linux/amd64 linux/arm64 darwin/arm64
+
+deb: ## Debian packages for amd64 and arm64, into dist/
+	deploy/build.sh deb-amd64 deb-arm64
+
+package-check: ## build all that is released; it is reproducible, installs, starts and removes cleanly
+	deploy/check.sh
+
 clients: build ## build and test the clients of the languages whose toolchains are installed
 	clients/check.sh
 
@@ -27,7 +39,7 @@ lint: ## formatting, vet, staticcheck and the import table
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs $(GO) run $(GOFUMPT) -l); \
 		if [ -n "$$bad" ]; then echo "not formatted (run: go run $(GOFUMPT) -w .):"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
-	GOOS=darwin $(GO) build ./wab/... ./clients/go/...
+	GOOS=darwin GOARCH=arm64 $(GO) build ./...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) test -count=1 -run TestImports ./cmd/weir
 

@@ -5,13 +5,11 @@ import (
 	"net"
 	"os"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
 const rootUID = 0
 
-// allowed reports whether a peer may connect: SO_PEERCRED must tell its user id, and
+// allowed reports whether a peer may connect: the kernel must tell its user id, and
 // the id must be one of uids or, if there are none, this process's own or root's
 // ("Socket setup"). What cannot be told is refused.
 func allowed(nc *net.UnixConn, uids []uint32) error {
@@ -19,18 +17,16 @@ func allowed(nc *net.UnixConn, uids []uint32) error {
 	if err != nil {
 		return fmt.Errorf("ingest: peer credentials: %w", err)
 	}
-	var cred *unix.Ucred
+	var uid uint32
 	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
+	if err := raw.Control(func(fd uintptr) { uid, credErr = peerUID(int(fd)) }); err != nil {
 		return fmt.Errorf("ingest: peer credentials: %w", err)
 	}
 	if credErr != nil {
 		return fmt.Errorf("ingest: peer credentials: %w", credErr)
 	}
-	if !uidAllowed(cred.Uid, uids, uint32(os.Geteuid())) {
-		return fmt.Errorf("ingest: user id %d may not connect", cred.Uid)
+	if !uidAllowed(uid, uids, uint32(os.Geteuid())) {
+		return fmt.Errorf("ingest: user id %d may not connect", uid)
 	}
 	return nil
 }

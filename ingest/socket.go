@@ -133,7 +133,7 @@ func removeStale(path string) error {
 }
 
 func (s *Socket) listen() error {
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd, err := newSocket()
 	if err != nil {
 		return fmt.Errorf("ingest: make a socket: %w", err)
 	}
@@ -160,17 +160,14 @@ func (s *Socket) listen() error {
 // bind gives the socket its name, which nobody can connect to yet, and makes
 // sure of its mode.
 func (s *Socket) bind(fd int) error {
-	if err := unix.Fchmod(fd, socketMode); err != nil {
-		return fmt.Errorf("ingest: set the mode of the socket: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: s.path}); err != nil {
-		return fmt.Errorf("ingest: bind %s: %w", s.path, err)
+	if err := bindPrivate(fd, s.path); err != nil {
+		return err
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(s.path, &st); err != nil {
 		return fmt.Errorf("ingest: look at %s: %w", s.path, err)
 	}
-	s.id = fileID{dev: st.Dev, ino: st.Ino}
+	s.id = idOf(&st)
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
 		return fmt.Errorf("ingest: %s was replaced while it was made", s.path)
 	}
@@ -179,6 +176,9 @@ func (s *Socket) bind(fd int) error {
 	}
 	return nil
 }
+
+// idOf tells a file apart from others. The type of the device number differs between systems.
+func idOf(st *unix.Stat_t) fileID { return fileID{dev: uint64(st.Dev), ino: st.Ino} }
 
 // unlink removes the name if it still is this socket's.
 func (s *Socket) unlink() error {
@@ -189,7 +189,7 @@ func (s *Socket) unlink() error {
 		}
 		return fmt.Errorf("ingest: look at %s: %w", s.path, err)
 	}
-	if (fileID{dev: st.Dev, ino: st.Ino}) != s.id {
+	if idOf(&st) != s.id {
 		return nil
 	}
 	if err := unix.Unlink(s.path); err != nil {

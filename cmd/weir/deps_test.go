@@ -48,6 +48,7 @@ var edges = map[string][]string{
 	"conformance/cmd/conformance": {"conformance", "ingest/frame", "wab/record"},
 	"clients/go":                  {"ingest/frame", "wab/record"},
 	"clients/go/internal/lines":   {"clients/go", "ingest/frame", "wab/record"},
+	"docs/receivers/go":           {},
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
@@ -67,6 +68,9 @@ var edges = map[string][]string{
 		"ingest/frame", "wab", "wab/record", "wab/vfs", "drain/deadletter", "github.com/spf13/cobra", "github.com/schollz/progressbar/v3", "golang.org/x/term",
 	},
 	"cmd/weir/internal/demo": {"clients/go"},
+	"cmd/weir/internal/docgen": {
+		"cmd/weir/internal/cli", "cmd/weir/internal/config", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag",
+	},
 
 	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},
 	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},

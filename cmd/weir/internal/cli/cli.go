@@ -66,6 +66,11 @@ func (e usageError) Error() string        { return e.err.Error() }
 func (e usageError) Unwrap() error        { return e.err }
 func (e usageError) Is(target error) bool { return target == config.ErrUsage }
 
+// Root returns the command line, for those who print its manual.
+func Root() *cobra.Command {
+	return newRoot(streams{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+}
+
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
@@ -104,6 +109,9 @@ func socketFlag(cmd *cobra.Command, v *string) {
 	def := os.Getenv("WEIR_SOCKET")
 	if def == "" {
 		def = "weir-data/weir.sock"
+		if servesHere() {
+			def = packagedSocket
+		}
 	}
 	cmd.Flags().StringVar(v, "socket", def, "path of the daemon's socket (default from WEIR_SOCKET)")
 }

@@ -48,7 +48,7 @@ func openLetters(cfg config.Config, readOnly bool) (letters, error) {
 }
 
 func newDeadletterList(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the dead letters"}
+	cmd := &cobra.Command{Use: "list", Short: "List the dead letters", Example: "  weir deadletter list --json | jq -r .reason | sort | uniq -c"}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line, with the payload")
 	load := configFlags(cmd)
 	cmd.RunE = func(*cobra.Command, []string) (err error) {
@@ -89,7 +89,7 @@ func newDeadletterList(s streams) *cobra.Command {
 }
 
 func newDeadletterShow(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "show ID", Short: "Print one dead letter as JSON", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "show ID", Short: "Print one dead letter as JSON", Example: "  weir deadletter show sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9", Args: cobra.ExactArgs(1)}
 	load := configFlags(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) (err error) {
 		id, err := record.ParseID(args[0])
@@ -151,7 +151,8 @@ func newDeadletterChange(s streams, verb string) *cobra.Command {
 	short, done := changeText(verb)
 	cmd := &cobra.Command{
 		Use: verb + " ID...", Short: short, Args: cobra.ArbitraryArgs,
-		Long: short + ". A running daemon does it; without one the store is changed directly, and delivery begins at the next start.",
+		Example: "  weir deadletter " + verb + " --all" + map[string]string{"drop": " --yes"}[verb],
+		Long:    short + ". A running daemon does it; without one the store is changed directly, and delivery begins at the next start.",
 	}
 	all := cmd.Flags().Bool("all", false, "all letters")
 	yes := cmd.Flags().Bool("yes", false, "do it: this cannot be undone")

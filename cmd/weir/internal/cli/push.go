@@ -240,18 +240,26 @@ func progress(w io.Writer, size int64) *progressbar.ProgressBar {
 		progressbar.OptionClearOnFinish())
 }
 
+// lookAgain is how long a command that waits leaves the daemon alone.
+const lookAgain = 20 * time.Millisecond
+
 func newHealth(s streams) *cobra.Command {
 	var socket string
-	cmd := &cobra.Command{Use: "health", Short: "Ask the daemon whether it answers on its socket"}
+	cmd := &cobra.Command{Use: "health", Short: "Ask the daemon whether it answers on its socket", Example: "  weir health\n  weir health --wait 10s --socket /run/weir/weir.sock"}
 	socketFlag(cmd, &socket)
 	timeout := cmd.Flags().Duration("timeout", 5*time.Second, "how long to wait for an answer")
+	wait := cmd.Flags().Duration("wait", 0, "how long to wait for a daemon that is starting")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c := weir.New(weir.Options{Path: socket, Timeout: *timeout})
 		defer c.Close() // always nil
-		if err := c.Health(cmd.Context()); err != nil {
+		err := c.Health(cmd.Context())
+		for begun := time.Now(); err != nil && time.Since(begun) < *wait && cmd.Context().Err() == nil; err = c.Health(cmd.Context()) {
+			time.Sleep(lookAgain)
+		}
+		if err != nil {
 			return fmt.Errorf("socket %s: %w: %w", socket, err, errNotRunning)
 		}
-		_, err := fmt.Fprintln(s.out, "healthy")
+		_, err = fmt.Fprintln(s.out, "healthy")
 		return err
 	}
 	return cmd

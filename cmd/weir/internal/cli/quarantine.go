@@ -21,7 +21,7 @@ func newQuarantine(s streams) *cobra.Command {
 }
 
 func newQuarantineList(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the reports"}
+	cmd := &cobra.Command{Use: "list", Short: "List the reports", Example: "  weir quarantine list"}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
 	open := dataFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -68,7 +68,7 @@ func findReport(dir *vfs.Dir, name string) (wab.Quarantined, error) {
 }
 
 func newQuarantineShow(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "show NAME", Short: "Print a report as JSON", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: "show NAME", Short: "Print a report as JSON", Example: "  weir quarantine show \"$(weir quarantine list --json | jq -r .name | head -1)\"", Args: cobra.ExactArgs(1)}
 	open := dataFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		dir, err := open()
@@ -89,7 +89,8 @@ func newQuarantineShow(s streams) *cobra.Command {
 
 func newQuarantineSalvage(s streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "salvage NAME", Short: "Print what in the damaged bytes has the form of records", Args: cobra.ExactArgs(1),
+		Use: "salvage NAME", Short: "Print what in the damaged bytes has the form of records",
+		Example: "  weir quarantine salvage NAME > salvaged.jsonl", Args: cobra.ExactArgs(1),
 		Long: "Prints each stretch of the damaged bytes that has the form of a record, as JSON lines. No checksum vouches for them: look at each before you push it again. " +
 			"Nothing is changed or removed.",
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -16,9 +17,22 @@ import (
 	"github.com/weir-agent/weir/cmd/weir/internal/daemon"
 )
 
+// packaged is the configuration of the packaged daemon, and packagedSocket its socket.
+const (
+	packaged       = "/etc/weir/weir.toml"
+	packagedSocket = "/run/weir/weir.sock"
+)
+
+// servesHere reports whether who works in this folder means the packaged daemon: it is there, and no data is here.
+func servesHere() bool {
+	_, here := os.Stat(config.Default().WAB.Dir)
+	_, there := os.Stat(packaged)
+	return os.Getenv("WEIR_DATA_DIR") == "" && errors.Is(here, fs.ErrNotExist) && there == nil
+}
+
 // sourceFlags adds --config and the flags of run, and returns where the configuration comes from then.
 func sourceFlags(cmd *cobra.Command) func() config.Source {
-	path := cmd.Flags().String("config", os.Getenv("WEIR_CONFIG"), "TOML file (default from WEIR_CONFIG)")
+	path := cmd.Flags().String("config", "", "TOML file (default from WEIR_CONFIG; for all but run also "+packaged+" where there is no ./weir-data)")
 	values := map[string]*string{}
 	for _, k := range config.Reference() {
 		if k.Flag != "" && cmd.Flags().Lookup(k.Flag) == nil {
@@ -32,7 +46,14 @@ func sourceFlags(cmd *cobra.Command) func() config.Source {
 				set[k.Name] = *v
 			}
 		}
-		return config.Source{File: *path, Env: os.Environ(), Flags: set}
+		file := *path
+		if file == "" {
+			file = os.Getenv("WEIR_CONFIG")
+		}
+		if file == "" && cmd.Name() != "run" && servesHere() {
+			file = packaged
+		}
+		return config.Source{File: file, Env: os.Environ(), Flags: set}
 	}
 }
 

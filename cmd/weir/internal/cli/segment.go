@@ -87,7 +87,7 @@ func rowOf(i wab.SegmentInfo) segmentRow {
 }
 
 func newSegmentList(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "list", Short: "List the segments"}
+	cmd := &cobra.Command{Use: "list", Short: "List the segments", Example: "  weir segment list --data-dir /var/lib/weir"}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
 	open := dataFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
@@ -121,7 +121,11 @@ func newSegmentList(s streams) *cobra.Command {
 }
 
 func newSegmentInspect(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "inspect SEGMENT...", Short: "Print what header and footer of a segment say", Args: cobra.MinimumNArgs(1)}
+	cmd := &cobra.Command{
+		Use: "inspect SEGMENT...", Short: "Print what header and footer of a segment say",
+		Example: "  weir segment inspect shard_00/seg_00000001-0123456789abcdef.wab.sealed",
+		Args:    cobra.MinimumNArgs(1),
+	}
 	open := dataFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		dir, err := open()
@@ -214,6 +218,7 @@ func tellDamage(w io.Writer, d *wab.Damage) error {
 func newSegmentVerify(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "verify [SEGMENT...]", Short: "Read segments whole and check every record; the exit status is 1 if any is damaged", Args: cobra.ArbitraryArgs,
+		Example: "  weir segment verify --data-dir /var/lib/weir",
 	}
 	open := dataFlag(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
@@ -223,8 +228,14 @@ func newSegmentVerify(s streams) *cobra.Command {
 		}
 		defer dir.Close() // only read
 		segments, records, damages := 0, 0, 0
+		total := int64(0)
+		if err := onSegments(dir, args, func(i wab.SegmentInfo) error { total += i.Bytes; return nil }); err != nil {
+			return err
+		}
+		bar := progress(s.err, total)
 		err = onSegments(dir, args, func(i wab.SegmentInfo) error {
 			segments++
+			defer bar.Add64(i.Bytes) // only a picture
 			if i.Problem != "" {
 				damages++
 				fmt.Fprintf(s.out, "%s: %s\n", i.Name, i.Problem)
@@ -243,6 +254,7 @@ func newSegmentVerify(s streams) *cobra.Command {
 			}
 			return err
 		})
+		_ = bar.Finish() // only a picture
 		if err != nil {
 			return err
 		}
@@ -258,7 +270,8 @@ func newSegmentVerify(s streams) *cobra.Command {
 func newSegmentSeal(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "seal", Short: "Have the daemon end its active segments, though they are not full",
-		Long: "Ends the active segment of every shard, so that it is sealed and, once its records are delivered, removed. Pushes go on into new segments.",
+		Example: "  weir segment seal",
+		Long:    "Ends the active segment of every shard, so that it is sealed and, once its records are delivered, removed. Pushes go on into new segments.",
 	}
 	client := adminFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -212,9 +212,9 @@ func age(s float64) string { return seconds(s).Round(time.Second).String() }
 func seconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
 func newDrain(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "drain", Short: "Pause or resume delivery"}
+	cmd := &cobra.Command{Use: "drain", Short: "Pause delivery, resume it, or wait until it is done"}
 	for _, verb := range []struct{ use, short string }{{"pause", "Stop delivering; pushes go on being accepted"}, {"resume", "Deliver again"}} {
-		sub := &cobra.Command{Use: verb.use, Short: verb.short}
+		sub := &cobra.Command{Use: verb.use, Short: verb.short, Example: "  weir drain " + verb.use}
 		client := adminFlag(sub)
 		sub.RunE = func(cmd *cobra.Command, _ []string) error {
 			c, err := client()
@@ -230,12 +230,50 @@ func newDrain(s streams) *cobra.Command {
 		}
 		cmd.AddCommand(sub)
 	}
+	cmd.AddCommand(newDrainWait(s))
+	return cmd
+}
+
+func newDrainWait(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "wait", Short: "Wait until everything that was pushed is delivered",
+		Long:    "Waits until no record waits for delivery. The exit status is 1 if --timeout passes before, or if the daemon stops answering.",
+		Example: "  weir drain wait\n  weir drain wait --timeout 1h",
+	}
+	timeout := cmd.Flags().Duration("timeout", 0, "how long to wait at most; 0: for ever")
+	client := adminFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		c, err := client()
+		if err != nil {
+			return err
+		}
+		ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		for begun := time.Now(); ; time.Sleep(lookAgain) {
+			body, err := c.do(ctx, http.MethodGet, "/api/v1/status")
+			if err != nil {
+				return err
+			}
+			var st admin.Status
+			if err := json.Unmarshal(body, &st); err != nil {
+				return fmt.Errorf("the daemon's answer: %w", err)
+			}
+			if st.BacklogRecords == 0 {
+				_, err := fmt.Fprintln(s.out, "everything is delivered")
+				return err
+			}
+			if *timeout > 0 && time.Since(begun) > *timeout {
+				return fmt.Errorf("%d records still wait for delivery after %v: weir status says why", st.BacklogRecords, *timeout)
+			}
+		}
+	}
 	return cmd
 }
 
 func newReload(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the daemon read its configuration again",
+		Example: "  weir reload\n  weir config check --config /etc/weir/weir.toml && weir reload",
 		Long: "Puts into force what can be changed while the daemon runs (log level, delivery, the HTTP sink, runtime) and names what needs a restart. " +
 			"A faulty configuration changes nothing. SIGHUP does the same, and the answer is in the log.",
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func newVersion(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "Print version, commit and formats"}
+	cmd := &cobra.Command{Use: "version", Short: "Print version, commit and formats", Example: "  weir version"}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		b := daemon.Build()

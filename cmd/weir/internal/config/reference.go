@@ -127,6 +127,12 @@ var reference = []Key{
 // Reference returns every key with what there is to say of it, in the order of a file.
 func Reference() []Key { return append([]Key(nil), reference...) }
 
+// Sections returns the sections in the order of a file.
+func Sections() []Section { return append([]Section(nil), sections...) }
+
+// Section is the section that the key is in, empty for none.
+func (k Key) Section() string { return sectionOf(k.Name) }
+
 // flagOf returns the flag of a key, or the key where it has none.
 func flagOf(key string) string {
 	for _, k := range reference {

@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -100,7 +101,7 @@ var series = []struct {
 	{"weir_sink_attempts_total", "Attempts to deliver a batch or a part of it.", []string{"shard"}},
 	{"weir_sink_hung_calls", "Calls of the sink that have not returned by their deadline.", []string{"shard"}},
 	{"weir_syncs_total", "Syncs of group commits, failed ones too.", []string{"shard"}},
-	{"weir_fault", "1 for each step of the log that fails now.", []string{"shard", "step"}},
+	{"weir_fault", "1 for a step of the log that fails now, else 0.", []string{"shard", "step"}},
 	{"weir_paused", "1 if an operator paused the delivery.", nil},
 	{"weir_ignored_files", "Files of the data folder that are not understood and left alone.", nil},
 	{"weir_damaged_total", "Pieces of damage that were found and quarantined since the start.", nil},
@@ -172,11 +173,10 @@ func collectShard(s *admin.Shard, gauge func(string, float64, ...string), count 
 	count("weir_refused_records_total", s.RefusedRecords, n)
 	count("weir_group_commits_total", s.Groups, n)
 	count("weir_syncs_total", s.Syncs, n)
-	for _, f := range s.Faults {
-		gauge("weir_fault", 1, n, f.Step)
-	}
-	for step, v := range s.Failures {
-		count("weir_failures_total", v, n, step)
+	for _, step := range logSteps {
+		wrong := slices.ContainsFunc(s.Faults, func(f admin.Fault) bool { return f.Step == step })
+		gauge("weir_fault", flag(wrong), n, step)
+		count("weir_failures_total", s.Failures[step], n, step)
 	}
 	d := &s.Drain
 	count("weir_delivered_records_total", d.Delivered, n)
@@ -212,6 +212,9 @@ func collectProducers(p *admin.Producers, gauge func(string, float64, ...string)
 	count("weir_failed_records_total", p.FailedRecords)
 	gauge("weir_ingest_memory_bytes", float64(p.MemoryBytes))
 }
+
+// logSteps are the steps of the log that can fail.
+var logSteps = []string{"write", "sync", "prepare", "seal", "cursor", "remove", "quarantine", "read"}
 
 // drainStates are the states of a shard's delivery.
 var drainStates = []string{"idle", "delivering", "retrying", "held", "deadletter_full", "paused", "failed"}

@@ -1,0 +1,33 @@
+package ingest
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// peerUID returns the user id of the process at the other end.
+func peerUID(fd int) (uint32, error) {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil {
+		return 0, err
+	}
+	return cred.Uid, nil
+}
+
+// newSocket makes a Unix socket that a child process does not inherit.
+func newSocket() (int, error) {
+	return unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+}
+
+// bindPrivate gives the socket its name with socketMode: Linux gives the name the mode of the socket's own inode, so that
+// the name is born with it.
+func bindPrivate(fd int, path string) error {
+	if err := unix.Fchmod(fd, socketMode); err != nil {
+		return fmt.Errorf("ingest: set the mode of the socket: %w", err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
+		return fmt.Errorf("ingest: bind %s: %w", path, err)
+	}
+	return nil
+}
