@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	quic "github.com/quic-go/quic-go"
@@ -209,42 +210,29 @@ func TestNoReceipts(t *testing.T) {
 }
 
 func TestListenerClose(t *testing.T) {
-	n := simnet.New(1, simnet.Conditions{})
-	r := newRig(t, n.Listen(), n.Listen(), ListenConfig{}, Config{})
-	taken, _ := r.pair(t)
-	untaken := r.dial(t)
-	// Its handshake is complete at the listener, too, once a byte has come back.
-	for len(r.listener.accepted) == 0 {
-		w, err := untaken.OpenUni(t.Context())
-		if err != nil {
+	simulated(t, simnet.Conditions{}, ListenConfig{}, Config{}, func(t *testing.T, _ *simnet.Network, r *rig) {
+		taken, _ := r.pair(t)
+		untaken := r.dial(t)
+		synctest.Wait() // its handshake is complete at the listener, too
+		if err := errors.Join(r.listener.Close(), r.listener.Close()); err != nil {
 			t.Fatal(err)
 		}
-		receipt, err := w.Receipt()
-		if err != nil {
-			t.Fatal(err)
+		if _, err := r.listener.Accept(t.Context()); !errors.Is(err, transport.ErrListenerClosed) {
+			t.Errorf("Accept: got %v, want ErrListenerClosed", err)
 		}
-		if err := errors.Join(w.CloseWrite(), receipt.Wait(t.Context())); err != nil {
-			t.Fatal(err)
+		wantPeerClosed(t, untaken, transport.CodeShutdown)
+		if _, err := r.dialler.Dial(t.Context(), r.listener.Addr(), clientTLS()); err == nil {
+			t.Error("a closed listener accepted a link")
 		}
-	}
-	if err := errors.Join(r.listener.Close(), r.listener.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := r.listener.Accept(t.Context()); !errors.Is(err, transport.ErrListenerClosed) {
-		t.Errorf("Accept: got %v, want ErrListenerClosed", err)
-	}
-	wantPeerClosed(t, untaken, transport.CodeShutdown)
-	if _, err := r.dialler.Dial(t.Context(), r.listener.Addr(), clientTLS()); err == nil {
-		t.Error("a closed listener accepted a link")
-	}
-	if taken.Err() != nil {
-		t.Errorf("the link that was taken ended: %v", taken.Err())
-	}
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := r.listener.Wait(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("Wait with a live link: got %v, want the context's error", err)
-	}
+		if taken.Err() != nil {
+			t.Errorf("the link that was taken ended: %v", taken.Err())
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := r.listener.Wait(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("Wait with a live link: got %v, want the context's error", err)
+		}
+	})
 }
 
 func TestWaitForLinks(t *testing.T) {
