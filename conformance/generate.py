@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Write the conformance vectors of weir wire v1.
+"""Write the conformance vectors of weir wire v1 and, from weida_vectors.py, of
+weida wire version 0.
 
 This is the second codec: it shares no code with the Go one and is written from
 the specification alone, with struct, zlib and hashlib.
@@ -14,6 +15,9 @@ import pathlib
 import struct
 import sys
 import zlib
+
+sys.dont_write_bytecode = True
+import weida_vectors  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 VERSION = 1
@@ -394,6 +398,11 @@ def files():
         assert len(names) == len(set(names)), "a name is used twice in " + name
         yield name + ".json", {"wire_version": VERSION, "vectors": vectors}
     yield "codes.json", codes()
+    for name, vectors in weida_vectors.sets().items():
+        names = [v["name"] for v in vectors]
+        assert len(names) == len(set(names)), "a name is used twice in " + name
+        yield name + ".json", {"wire_version": 0, "vectors": vectors}
+    yield "weida_codes.json", weida_vectors.codes()
 
 
 def main():

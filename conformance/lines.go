@@ -23,6 +23,16 @@ const Skip = "skip"
 // the other way where the bytes are valid.
 func (v Vector) Exchanges() []Exchange {
 	decode, encode := "decode-"+v.Kind+" ", "encode-"+v.Kind+" "
+	switch v.Kind {
+	case KindWeidaMatch:
+		return []Exchange{{v.Kind + " " + dash(v.Hex) + " " + dash(v.Topic), "ok " + v.Line}}
+	case KindWeidaNegotiate:
+		want := "ok " + v.Line
+		if v.Verdict != "ok" {
+			want = "err " + v.Verdict
+		}
+		return []Exchange{{v.Kind + " " + v.Hex + " " + v.Theirs, want}}
+	}
 	if v.Kind == KindAckBatch {
 		decode += strconv.Itoa(v.Sent) + " "
 	}
@@ -47,6 +57,8 @@ func (v Vector) Exchanges() []Exchange {
 func (v Vector) fieldLine() string {
 	f := v.Fields
 	switch v.Kind {
+	case KindWeidaFrame, KindWeidaRecord, KindWeidaVarint:
+		return v.Line
 	case KindFrame:
 		return fmt.Sprintf("%d %d %s", f.Type, f.Durability, dash(f.Payload))
 	case KindBatch:
@@ -73,6 +85,9 @@ var errLine = errors.New("conformance: not a line of the protocol")
 // line. A line that is not of the protocol is answered with Skip.
 func Answer(line string) string {
 	op, rest, _ := strings.Cut(line, " ")
+	if strings.Contains(op, "weida_") {
+		return answerWeida(op, strings.Split(rest, " "))
+	}
 	args := strings.Split(rest, " ")
 	out, err := answer(op, args)
 	var verdict frame.Verdict

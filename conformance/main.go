@@ -9,9 +9,9 @@ import (
 )
 
 const usage = `usage:
-  conformance run [-strict] -- CMD [ARG...]   drive a codec over its stdin and stdout
-  conformance daemon -socket PATH             drive a daemon over its socket
-  conformance codec                           be the Go codec, for a try
+  conformance run [-strict] [-weida] -- CMD [ARG...]   drive a codec of weir's wire, or of weida's, over its stdin and stdout
+  conformance daemon -socket PATH                      drive a daemon over its socket
+  conformance codec                                    be the Go codec of both, for a try
 `
 
 // Exit codes of Main.
@@ -32,6 +32,7 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errs io.Writer)
 	flags.SetOutput(errs)
 	flags.Usage = func() { fmt.Fprint(errs, usage) }
 	strict := flags.Bool("strict", false, "skipped checks are failures")
+	weida := flags.Bool("weida", false, "the vectors of weida's wire in place of weir's")
 	socket := flags.String("socket", "", "path of the daemon's socket")
 	if err := flags.Parse(args[1:]); err != nil {
 		return exitUsage
@@ -41,7 +42,11 @@ func Main(ctx context.Context, args []string, in io.Reader, out, errs io.Writer)
 	var err error
 	switch {
 	case args[0] == "run" && len(rest) > 0:
-		report, err = RunCodec(ctx, rest[0], rest[1:]...)
+		names := Names()
+		if *weida {
+			names = WeidaNames()
+		}
+		report, err = RunCodec(ctx, names, rest[0], rest[1:]...)
 	case args[0] == "daemon" && *socket != "" && len(rest) == 0:
 		report, err = RunDaemon(ctx, *socket)
 	case args[0] == "codec" && len(rest) == 0:

@@ -51,10 +51,10 @@ const (
 	answerTimeout = 10 * time.Second
 )
 
-// RunCodec starts a command and gives it every line of every vector on stdin; it
+// RunCodec starts a command and gives it every line of every vector of the files named on stdin; it
 // must answer each with one line on stdout. An error is one of the command: it
 // cannot be started, or ended too soon.
-func RunCodec(ctx context.Context, name string, args ...string) (Report, error) {
+func RunCodec(ctx context.Context, files []string, name string, args ...string) (Report, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
@@ -71,7 +71,7 @@ func RunCodec(ctx context.Context, name string, args ...string) (Report, error) 
 	// A codec that does not answer is killed, which ends the read.
 	watch := time.AfterFunc(answerTimeout, func() { _ = cmd.Process.Kill() })
 	defer watch.Stop()
-	report, err := drive(in, out, func() { watch.Reset(answerTimeout) })
+	report, err := drive(files, in, out, func() { watch.Reset(answerTimeout) })
 	err = errors.Join(err, in.Close())
 	if err != nil {
 		_ = cmd.Process.Kill() // it may wait for more
@@ -83,11 +83,11 @@ func RunCodec(ctx context.Context, name string, args ...string) (Report, error) 
 }
 
 // drive asks everything over a pair of pipes.
-func drive(in io.Writer, out io.Reader, progress func()) (Report, error) {
+func drive(files []string, in io.Writer, out io.Reader, progress func()) (Report, error) {
 	var r Report
 	lines := bufio.NewScanner(out)
 	lines.Buffer(make([]byte, 64<<10), maxAnswerBytes)
-	for _, name := range Names() {
+	for _, name := range files {
 		vectors, err := Load(name)
 		if err != nil {
 			return r, err

@@ -1,4 +1,4 @@
-// Package conformance holds the conformance vectors of weir wire v1 and drives
+// Package conformance holds the conformance vectors of weir wire v1 and of weida wire version 0, and drives
 // any codec or any daemon with them. The vectors are written by generate.py, a
 // codec of its own; README.md describes their format and the line protocol.
 package conformance
@@ -20,6 +20,12 @@ const (
 	KindCoordinate = "coordinate"
 	KindNack       = "nack"
 	KindRecordID   = "record_id"
+
+	KindWeidaFrame     = "weida_frame"
+	KindWeidaRecord    = "weida_record"
+	KindWeidaVarint    = "weida_varint"
+	KindWeidaMatch     = "weida_match"
+	KindWeidaNegotiate = "weida_negotiate"
 )
 
 // Vector is one case. All byte strings are lower-case hex.
@@ -42,6 +48,12 @@ type Vector struct {
 	// Daemon is what a daemon with default limits does with the frame; nil if
 	// that cannot be said.
 	Daemon *Daemon `json:"daemon"`
+	// Line is what the bytes of a weida vector mean, as the line protocol writes it; it is set if Verdict is "ok".
+	Line string `json:"line"`
+	// Topic is what a weida filter is matched with.
+	Topic string `json:"topic"`
+	// Theirs is the other HELLO of a weida negotiation.
+	Theirs string `json:"theirs"`
 }
 
 // Fields holds the fields of every kind; each kind uses its own.
@@ -92,7 +104,24 @@ type Codes struct {
 	Caps map[string]int `json:"caps"`
 }
 
-// Load returns the vectors of one file: "frames", "tracked" or "batch".
+// WeidaCodes is weida_codes.json: the numbers of weida's wire as data.
+type WeidaCodes struct {
+	WireVersion           int            `json:"wire_version"`
+	Kinds                 []NamedNumber  `json:"kinds"`
+	Codes                 []NamedNumber  `json:"codes"`
+	Errors                []NamedNumber  `json:"errors"`
+	Levels                []NamedNumber  `json:"levels"`
+	FirstApplicationLevel int            `json:"first_application_level"`
+	Caps                  map[string]int `json:"caps"`
+}
+
+// NamedNumber is a number of a protocol with its name.
+type NamedNumber struct {
+	Number int
+	Name   string
+}
+
+// Load returns the vectors of one file of Names or WeidaNames.
 func Load(name string) ([]Vector, error) {
 	var f struct {
 		Vectors []Vector `json:"vectors"`
@@ -106,6 +135,18 @@ func Load(name string) ([]Vector, error) {
 // Names returns the names that Load takes, in the order in which they were added
 // to the protocol.
 func Names() []string { return []string{"frames", "tracked", "batch"} }
+
+// WeidaNames returns the names of the files with weida's vectors.
+func WeidaNames() []string {
+	return []string{"weida_golden", "weida_accepted", "weida_refused", "weida_streams", "weida_filters", "weida_negotiations"}
+}
+
+// LoadWeidaCodes returns weida_codes.json.
+func LoadWeidaCodes() (WeidaCodes, error) {
+	var c WeidaCodes
+	err := load("weida_codes", &c)
+	return c, err
+}
 
 // LoadCodes returns codes.json.
 func LoadCodes() (Codes, error) {

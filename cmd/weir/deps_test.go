@@ -35,6 +35,7 @@ var edges = map[string][]string{
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
 	"weida":                         {"weida/wire", "weida/transport", "weida/transport/quictransport"},
+	"weida/wire":                    {},
 	"weida/transport":               {},
 	"weida/transport/simnet":        {},
 	"weida/transport/transporttest": {"weida/transport"},
@@ -43,7 +44,7 @@ var edges = map[string][]string{
 	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
 
-	"conformance":                 {"ingest/frame", "wab/record"},
+	"conformance":                 {"ingest/frame", "wab/record", "weida/wire"},
 	"conformance/cmd/conformance": {"conformance", "ingest/frame", "wab/record"},
 	"clients/go":                  {"ingest/frame", "wab/record"},
 
