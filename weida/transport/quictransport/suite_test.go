@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,7 +14,13 @@ import (
 	"github.com/weir-agent/weir/weida/transport/transporttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	// quic-go would say for each run that a simulated network has no socket buffers.
+	if err := os.Setenv("QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING", "true"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // testWindow is the stream window of these tests, in bytes.
 const testWindow = 64 << 10
