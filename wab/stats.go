@@ -63,7 +63,7 @@ type counts struct {
 type Stats struct {
 	Shard     int
 	Writable  bool
-	Accepting bool     // a segment is there to append to
+	Accepting bool     // a segment is there to append to, or is on its way
 	Appended  Position // behind the last record that was written
 	Committed Position // behind the last record that can be read
 	Confirmed Position
@@ -102,7 +102,7 @@ func (s *Shard) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := Stats{
-		Shard: s.number, Writable: s.writable, Accepting: s.writable && !s.closed && s.active != nil && s.prepareErr == nil,
+		Shard: s.number, Writable: s.writable, Accepting: s.writable && !s.closed && s.prepareErr == nil,
 		Confirmed: s.cursor, Segments: len(s.segs),
 		AppendedRecords: s.counts.appended, SyncedRecords: s.counts.synced, RefusedRecords: s.counts.refused,
 		Groups: s.counts.groups, Syncs: s.counts.syncs, Sealed: s.counts.sealed,

@@ -164,7 +164,7 @@ func TestProducersWhileFaultsFire(t *testing.T) {
 			st.run(log)
 			verify(t, disk.Image(vfstest.Choice{Seed: seed}), st.l, true, "power cut behind the close")
 			verify(t, disk, st.l, false, "reopened")
-			if st.l.Acked() < 500 || len(inj.Fired()) < 8 {
+			if st.l.Acked() < 500 || !st.enough() {
 				t.Errorf("too little happened: %d records acked, %d faults", st.l.Acked(), len(inj.Fired()))
 			}
 		})
@@ -183,7 +183,14 @@ type stress struct {
 	pushed     atomic.Int64
 }
 
-const stressPushes = 250 // by each producer
+const (
+	stressPushes = 250 // by each producer, or more, until there were stressFaults, but no more than stressMost
+	stressMost   = 20 * stressPushes
+	stressFaults = 8
+)
+
+// enough reports whether as many operations failed or were held as an idle run would not have.
+func (st *stress) enough() bool { return len(st.inj.Fired()) >= stressFaults }
 
 func (st *stress) run(log *wab.Log) {
 	var producers, others sync.WaitGroup
@@ -196,7 +203,7 @@ func (st *stress) run(log *wab.Log) {
 	others.Go(func() { st.breakThings(ctx) })
 	others.Go(func() { st.takeImages(ctx) })
 	// The log is closed while the last pushes run: each gets a definite answer.
-	for st.pushed.Load() < 6*stressPushes*9/10 {
+	for pushed := int64(0); pushed < 6*stressPushes*9/10 || !st.enough() && pushed < 6*stressMost*9/10; pushed = st.pushed.Load() {
 		if err := st.s.NewReader(wab.Position{}).Wait(ctx); err != nil {
 			st.t.Error(err)
 		}
@@ -217,7 +224,7 @@ func pause(n int) {
 
 func (st *stress) produce(p uint64) {
 	rng := rand.New(rand.NewPCG(st.seed, p))
-	for range stressPushes {
+	for n := 0; n < stressPushes || n < stressMost && !st.enough(); n++ {
 		var batch [][]byte
 		for range 1 + rng.IntN(1+rng.IntN(8)) {
 			batch = append(batch, st.l.Payload(1+rng.IntN(1+rng.IntN(3000))))
