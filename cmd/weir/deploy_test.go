@@ -151,3 +151,69 @@ func TestUnit(t *testing.T) {
 		}
 	}
 }
+
+// TestCountersAddUp: accepted = delivered + pending + dead-lettered + expired + quarantined, in the series of a daemon that has some of each
+// that a healthy disk gives, before and after a restart.
+func TestCountersAddUp(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	end := newWayward(t)
+	p, addr := startOpen(t, dir, "--sink", "http", "--sink-url", end.URL)
+	for _, text := range []string{"one", "bad two", "three", "bad four"} {
+		pushText(t, dir, text)
+	}
+	await(t, dir, func(s shownStatus) bool { return s.Backlog == 0 })
+	if out, err := weirOn(t, dir, "drain", "pause"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	pushText(t, dir, "five")
+	got := seriesOf(t, addr)
+	if got["weir_appended_records_total"] != 5 || got["weir_delivered_records_total"] != 2 || got["weir_backlog_records"] != 1 ||
+		got["weir_dead_lettered_records_total"] != 2 || got["weir_acked_records_total"] != 5 || got["weir_dead_letters"] != 2 || got["weir_paused"] != 1 {
+		t.Errorf("series %v", got)
+	}
+	sum := func(got map[string]float64, accepted, before float64) {
+		t.Helper()
+		out := got["weir_delivered_records_total"] + got["weir_backlog_records"] + got["weir_dead_lettered_records_total"] + got["weir_expired_records_total"] + got["weir_quarantined_records_total"]
+		if accepted+before != out {
+			t.Errorf("%v accepted and %v from before, %v accounted for", accepted, before, out)
+		}
+	}
+	sum(got, got["weir_appended_records_total"], 0)
+	p.kill(t)
+	end.down.Store(true)
+	_, addr = startOpen(t, dir, "--sink", "http", "--sink-url", end.URL)
+	pushText(t, dir, "six")
+	got = seriesOf(t, addr)
+	before := got["weir_backlog_records"] - 1 // that of one drained record may not have been stored before the kill
+	if before < 1 || got["weir_dead_letters"] != 2 {
+		t.Errorf("after a restart: series %v", got)
+	}
+	sum(got, got["weir_appended_records_total"], before)
+}
+
+// seriesOf returns the values of the series of weir; those of several labels are added up.
+func seriesOf(t *testing.T, addr string) map[string]float64 {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got := map[string]float64{}
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 || !strings.HasPrefix(fields[0], "weir_") {
+			continue
+		}
+		v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v < 0 {
+			t.Errorf("%s is negative", lines.Text())
+		}
+		name, _, _ := strings.Cut(fields[0], "{")
+		got[name] += v
+	}
+	return got
+}

@@ -47,8 +47,8 @@ func (v *delivery) start() {
 	go func() { v.ended <- d.Run(ctx) }()
 }
 
-// replace stops the drain and starts one with other options, and with sink if it is another one; the old sink is closed then.
-// With an error that is not errDrainLost nothing has changed.
+// replace stops the drain and starts one with other options that delivers to sink, which is the delivery's from then on; the
+// sink it had is the caller's to close. After an error nothing has changed, but after errDrainLost no drain runs any more.
 func (v *delivery) replace(sink sinks.Sink, opts drain.Options) error {
 	if _, err := drain.New(v.shards, sink, v.dead, opts); err != nil {
 		return err // before anything stops
@@ -62,7 +62,6 @@ func (v *delivery) replace(sink sinks.Sink, opts drain.Options) error {
 		return errors.Join(errDrainLost, err)
 	}
 	v.mu.Lock()
-	old := v.sink
 	v.before = total(v.before, v.drain.Stats())
 	v.drain, v.sink = next, sink
 	if v.paused {
@@ -70,9 +69,6 @@ func (v *delivery) replace(sink sinks.Sink, opts drain.Options) error {
 	}
 	v.mu.Unlock()
 	v.start()
-	if old != sink {
-		return old.Close()
-	}
 	return nil
 }
 

@@ -82,15 +82,21 @@ func (d *Daemon) redeliver(cfg config.Config, changed []config.Key) error {
 	if !ofSink && !begins("drain.") && !begins("shutdown_timeout") {
 		return nil
 	}
-	sink := d.delivery.sink // only the goroutine of Run changes it
-	if ofSink {
-		fresh, err := httpsink.New(cfg.Sink.HTTP)
-		if err != nil {
-			return fmt.Errorf("nothing was changed: %w", err)
-		}
-		sink = fresh
+	if !ofSink {
+		return d.delivery.replace(d.delivery.sink, d.drainOptions(cfg)) // only the goroutine of Run changes it
 	}
-	return d.delivery.replace(sink, d.drainOptions(cfg))
+	fresh, err := httpsink.New(cfg.Sink.HTTP)
+	if err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	old := d.delivery.sink
+	if err := d.delivery.replace(fresh, d.drainOptions(cfg)); err != nil {
+		return errors.Join(err, fresh.Close())
+	}
+	if err := old.Close(); err != nil {
+		d.log.Warn("the former sink could not be closed", "error", err)
+	}
+	return nil
 }
 
 // tune puts into force what concerns the process. Zero values stand for what was in force at the start.
