@@ -81,6 +81,16 @@ func ParsePreamble(b []byte, maxHeaderBytes int) (p Preamble, n int, err error) 
 	return Preamble{Kind: Kind(b[1]), HeaderBytes: int(length)}, 2 + n, nil
 }
 
+// PreambleBytes returns how long the preamble is that begins with b, or as much as must be read before that is known. Whoever reads so
+// far and no further reads nothing of the header.
+func PreambleBytes(b []byte) int {
+	const lengthAt = 2
+	if len(b) <= lengthAt {
+		return lengthAt + 1
+	}
+	return lengthAt + 1<<(b[lengthAt]>>varintLengthShift)
+}
+
 // beginFrame appends a preamble whose length is not yet known, and returns where the header starts.
 func beginFrame(b []byte, k Kind) (out []byte, start int) {
 	return append(b, magic, byte(k), 0), len(b) + 3

@@ -1,0 +1,330 @@
+package weida
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/wire"
+)
+
+// conn is one link with what weida knows of it. Both sides run the same code. Payload never passes through it: transfers read and write their streams
+// themselves.
+type conn struct {
+	rt   *Runtime
+	link transport.Link
+	// ns is where streams of the peer find their endpoints.
+	ns *namespace
+	// parking holds the receipts that nobody waits for, until they are here or a drain asks for them.
+	parking *transport.Parking
+	reports reportTable
+	hello   *time.Timer // closes the link if the peer's HELLO does not come
+
+	// ready is closed when agreed is set; agreed does not change afterwards.
+	ready  chan struct{}
+	agreed wire.Agreed
+
+	mu sync.Mutex
+	// heard is set by the first HELLO of the peer.
+	heard bool
+	// fault is why this side closed the link, where it did so for a fault of the peer.
+	fault error
+}
+
+// startConn takes over a link, or closes it where the runtime is closed. owner is told when it has ended; it may be nil.
+func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (*conn, error) {
+	c := &conn{rt: rt, link: link, ns: ns, ready: make(chan struct{})}
+	c.parking = transport.NewParking(max(0, rt.opts.Limits.MaxConcurrentUniStreams) + max(0, rt.opts.Limits.MaxConcurrentBidiStreams))
+	if err := rt.addConn(c); err != nil {
+		link.Close(transport.CodeShutdown, "shutting down")
+		return nil, err
+	}
+	defer rt.tasks.Done() // of addConn, so that the runtime waits for what begins here
+	c.hello = time.AfterFunc(rt.opts.Limits.HelloTimeout, func() {
+		c.fail(transport.CodeNegotiationFailed, fmt.Errorf("%w: the peer's HELLO did not come in time", ErrNegotiation))
+	})
+	rt.tasks.Go(c.sendHello)
+	rt.tasks.Go(c.acceptBi)
+	rt.tasks.Go(func() {
+		c.acceptUni()
+		c.hello.Stop()
+		c.reports.end()
+		rt.removeConn(c)
+		if owner != nil {
+			owner()
+		}
+	})
+	return c, nil
+}
+
+// fail closes the link for a fault of the peer.
+func (c *conn) fail(code uint64, err error) {
+	c.mu.Lock()
+	if c.fault == nil {
+		c.fault = err
+	}
+	c.mu.Unlock()
+	c.link.Close(code, err.Error())
+}
+
+// violation closes the link because the peer broke the protocol (§3.2).
+func (c *conn) violation(err error) error {
+	err = fmt.Errorf("%w: %w", ErrProtocol, err)
+	c.fail(transport.CodeProtocolViolation, err)
+	return err
+}
+
+// negotiated waits until both HELLOs are here, the link has ended, or ctx has.
+func (c *conn) negotiated(ctx context.Context) error {
+	select {
+	case <-c.ready:
+		return nil
+	case <-c.link.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fault != nil {
+		return c.fault
+	}
+	return outcomeOf(c.link.Err())
+}
+
+// sendHello says who this side is, on a stream of its own.
+func (c *conn) sendHello() {
+	hello := c.rt.opts.hello()
+	frame, err := wire.AppendHello(nil, &hello)
+	if err == nil {
+		err = c.sendFrame(context.Background(), frame)
+	}
+	// A link on which this side cannot speak is of no use; if it has ended, this changes nothing.
+	if err != nil {
+		c.link.Close(transport.CodeInternal, "cannot send HELLO")
+	}
+}
+
+// sendFrame sends a frame that is all of a one-way stream.
+func (c *conn) sendFrame(ctx context.Context, frame []byte) error {
+	s, err := c.link.OpenUni(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := s.Write(frame); err != nil {
+		return err
+	}
+	return s.CloseWrite()
+}
+
+// takeHello judges the peer's HELLO.
+func (c *conn) takeHello(header []byte) error {
+	theirs, err := wire.ParseHello(header)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	again := c.heard
+	c.heard = true
+	c.mu.Unlock()
+	if again {
+		return errors.New("a second HELLO")
+	}
+	ours := c.rt.opts.hello()
+	agreed, err := wire.Negotiate(&ours, &theirs)
+	if err != nil {
+		c.fail(transport.CodeNegotiationFailed, fmt.Errorf("%w: %w", ErrNegotiation, err))
+		return nil
+	}
+	// If the timer has fired, the link is closed, and what is ready then serves nobody.
+	c.hello.Stop()
+	c.agreed = agreed
+	close(c.ready)
+	return nil
+}
+
+// acceptUni takes the peer's one-way streams until the link ends. Each is handled by a goroutine of its own, of which there are at most as many
+// as the peer may have streams.
+func (c *conn) acceptUni() {
+	for {
+		s, err := c.link.AcceptUni(context.Background())
+		if err != nil {
+			return
+		}
+		c.rt.tasks.Go(func() { c.settle(c.handleUni(s)) })
+	}
+}
+
+// acceptBi takes the peer's exchanges until the link ends.
+func (c *conn) acceptBi() {
+	for {
+		w, r, err := c.link.AcceptBi(context.Background())
+		if err != nil {
+			return
+		}
+		c.rt.tasks.Go(func() { c.settle(c.handleBi(w, r)) })
+	}
+}
+
+// settle closes the link for an error that is the peer's fault. A stream that was reset and a link that has ended are none.
+func (c *conn) settle(err error) {
+	if err == nil {
+		return
+	}
+	_, reset := errors.AsType[*transport.ResetError](err)
+	_, closed := errors.AsType[*transport.CloseError](err)
+	if !reset && !closed && !errors.Is(err, transport.ErrAbandoned) {
+		_ = c.violation(err) // it is of no interest but to the link
+	}
+}
+
+// handleUni serves one one-way stream, until it is queued, refused or read. The error is why its framing was wrong.
+func (c *conn) handleUni(s transport.ReceiveStream) error {
+	p, err := c.readPreamble(s, wire.Uni)
+	if err != nil {
+		return err
+	}
+	if p.Kind != wire.KindHello && c.negotiated(context.Background()) != nil {
+		return nil // the link has ended
+	}
+	header, err := readHeader(s, p)
+	if err != nil {
+		return err
+	}
+	switch p.Kind {
+	case wire.KindHello:
+		return c.takeHello(header)
+	case wire.KindData:
+		return c.takeTransfer(s, header)
+	case wire.KindCursor:
+		return c.takeCursor(s, header)
+	case wire.KindSubscribe, wire.KindUnsubscribe:
+		// A side that publishes nothing may ignore them (§6.4), but not what is malformed.
+		_, err = wire.ParseSubscription(header)
+	case wire.KindCredit:
+		// Without a queue a grant is ignored (§4).
+		_, err = wire.ParseCredit(header)
+	}
+	s.Stop(transport.CodeNoError) // nothing may follow that anybody wants
+	return err
+}
+
+// takeTransfer dispatches a one-way transfer.
+func (c *conn) takeTransfer(s transport.ReceiveStream, header []byte) error {
+	d, err := initiating(header)
+	if err != nil {
+		return err
+	}
+	e, verdict := c.route(&d, wire.Uni)
+	if !verdict.accept {
+		s.Stop(verdict.stop)
+		return nil
+	}
+	e.put(c, Incoming{Transfer: newIncoming(context.Background(), c, s, &d)})
+	return nil
+}
+
+// handleBi serves one exchange, until it is queued or refused.
+func (c *conn) handleBi(w transport.SendStream, r transport.ReceiveStream) error {
+	p, err := c.readPreamble(r, wire.Initiating)
+	if err != nil {
+		return err
+	}
+	if c.negotiated(context.Background()) != nil {
+		return nil
+	}
+	header, err := readHeader(r, p)
+	if err != nil {
+		return err
+	}
+	d, err := initiating(header)
+	if err != nil {
+		return err
+	}
+	e, verdict := c.route(&d, wire.Initiating)
+	if verdict.accept {
+		e.put(c, Incoming{Request: newRequest(c, w, newIncoming(context.Background(), c, r, &d))})
+		return nil
+	}
+	r.Stop(verdict.stop)
+	if verdict.answer == 0 {
+		w.Reset(verdict.stop)
+	} else {
+		c.answerError(w, verdict.answer, "")
+	}
+	return nil
+}
+
+// answerError puts an ERROR on a reply half and ends it. That the peer has lost interest or the link has ended is nothing that could be told to anybody.
+func (c *conn) answerError(w transport.SendStream, code wire.ErrorCode, message string) {
+	frame, err := wire.AppendError(nil, wire.Error{Code: code, Message: some(message)}, c.agreed.SendMaxHeaderBytes)
+	if err == nil {
+		if _, err = w.Write(frame); err == nil {
+			err = w.CloseWrite()
+		}
+	}
+	if err != nil {
+		w.Reset(transport.CodeInternal)
+	}
+}
+
+// route finds the endpoint of a stream and what is to be done with it.
+func (c *conn) route(d *wire.Data, half wire.Half) (*endpoint, decision) {
+	e := c.ns.find(d.Endpoint.Value)
+	kind := routeNone
+	if e != nil {
+		kind = e.kind
+	}
+	return e, dispatch(kind, half, c.rt.draining.Load())
+}
+
+// initiating reads the header of a stream that begins something, which must say where it goes (§6.2).
+func initiating(header []byte) (wire.Data, error) {
+	d, err := wire.ParseData(header)
+	if err == nil && !d.Endpoint.Set {
+		err = wire.ErrMissingKey
+	}
+	return d, err
+}
+
+// readPreamble reads the preamble of a half and no byte more.
+func (c *conn) readPreamble(s io.Reader, half wire.Half) (wire.Preamble, error) {
+	var buf [wire.MaxPreambleBytes]byte
+	n := 0
+	for {
+		p, _, err := wire.ParsePreamble(buf[:n], c.rt.opts.Limits.MaxHeaderBytes)
+		switch {
+		case err == nil && !p.Kind.Allowed(half):
+			return p, fmt.Errorf("%v may not stand there", p.Kind)
+		case err == nil:
+			return p, nil
+		case !errors.Is(err, wire.ErrIncomplete):
+			return p, err
+		}
+		want := wire.PreambleBytes(buf[:n])
+		m, err := s.Read(buf[n:want])
+		if n += m; m == 0 && err != nil {
+			return p, endOfFrame(err)
+		}
+	}
+}
+
+// readHeader reads the header behind a preamble. The preamble's length was checked against this side's bound.
+func readHeader(s io.Reader, p wire.Preamble) ([]byte, error) {
+	header := make([]byte, p.HeaderBytes)
+	if _, err := io.ReadFull(s, header); err != nil {
+		return nil, endOfFrame(err)
+	}
+	return header, nil
+}
+
+// endOfFrame names the end of a stream inside a frame for what it is.
+func endOfFrame(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return wire.ErrIncomplete
+	}
+	return err
+}

@@ -1,0 +1,139 @@
+package weida
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/wire"
+)
+
+// namespace is which endpoints there are, by path. All bindings of a listener share one.
+type namespace struct {
+	mu     sync.RWMutex
+	byPath map[string]*endpoint
+	closed bool
+}
+
+func newNamespace() *namespace { return &namespace{byPath: make(map[string]*endpoint)} }
+
+func (n *namespace) find(path string) *endpoint {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.byPath[path]
+}
+
+// register claims a path for an endpoint with a queue of the depth given.
+func (n *namespace) register(path string, kind routeKind, depth int) (*endpoint, error) {
+	if err := CheckPath(path); err != nil {
+		return nil, opError("register", path, err)
+	}
+	e := &endpoint{ns: n, path: path, kind: kind, queue: make(chan Incoming, depth), closed: make(chan struct{})}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.closed:
+		return nil, opError("register", path, ErrClosed)
+	case n.byPath[path] != nil:
+		return nil, opError("register", path, ErrAlreadyRegistered)
+	}
+	n.byPath[path] = e
+	return e, nil
+}
+
+// close closes every endpoint and registers no more.
+func (n *namespace) close() {
+	n.mu.Lock()
+	n.closed = true
+	all := make([]*endpoint, 0, len(n.byPath))
+	for _, e := range n.byPath {
+		all = append(all, e)
+	}
+	n.mu.Unlock()
+	for _, e := range all {
+		e.close()
+	}
+}
+
+// endpoint is a path with the queue of what has arrived there and was not yet taken.
+type endpoint struct {
+	ns     *namespace
+	path   string
+	kind   routeKind
+	queue  chan Incoming
+	closed chan struct{}
+	once   sync.Once
+}
+
+// put queues what has arrived, waiting while the queue is full. This is where back-pressure arises: nobody reads the stream meanwhile. What comes to
+// a closed endpoint is refused.
+func (e *endpoint) put(c *conn, in Incoming) {
+	select {
+	case e.queue <- in:
+		select {
+		case <-e.closed:
+			e.refuseQueued() // it may have come behind close's own
+		default:
+		}
+	case <-e.closed:
+		in.refuse(transport.CodeUnknownEndpoint, wire.CodeUnknownEndpoint)
+	case <-c.link.Done():
+	}
+}
+
+// take returns what has arrived first.
+func (e *endpoint) take(ctx context.Context) (Incoming, error) {
+	select {
+	case in := <-e.queue:
+		return in, nil
+	default:
+	}
+	select {
+	case in := <-e.queue:
+		return in, nil
+	case <-e.closed:
+		return Incoming{}, opError("accept", e.path, ErrClosed)
+	case <-ctx.Done():
+		return Incoming{}, opError("accept", e.path, context.Cause(ctx))
+	}
+}
+
+// close gives the path back and refuses what waits.
+func (e *endpoint) close() {
+	e.once.Do(func() {
+		e.ns.mu.Lock()
+		delete(e.ns.byPath, e.path)
+		e.ns.mu.Unlock()
+		close(e.closed)
+		e.refuseQueued()
+	})
+}
+
+func (e *endpoint) refuseQueued() {
+	for {
+		select {
+		case in := <-e.queue:
+			in.refuse(transport.CodeUnknownEndpoint, wire.CodeUnknownEndpoint)
+		default:
+			return
+		}
+	}
+}
+
+// Incoming is what an Acceptor yields: a transfer or a request, and never both.
+type Incoming struct {
+	// Transfer is a one-way transfer.
+	Transfer *IncomingTransfer
+	// Request is an exchange.
+	Request *IncomingRequest
+}
+
+func (in Incoming) refuse(stop uint64, answer wire.ErrorCode) {
+	if in.Transfer != nil {
+		in.Transfer.stop(stop)
+	}
+	if in.Request != nil {
+		in.Request.body.stop(stop)
+		in.Request.refuse(answer, "")
+	}
+}

@@ -1,0 +1,159 @@
+package weida
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weir-agent/weir/weida/transport/simnet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a network with runtimes on it, all of which are shut down when the test ends.
+type rig struct {
+	t   testing.TB
+	net *simnet.Network
+}
+
+func newRig(t testing.TB) *rig { return &rig{t, simnet.New(1, simnet.Conditions{})} }
+
+// runtime makes a runtime with a socket of its own on the network.
+func (r *rig) runtime(o Options) *Runtime {
+	r.t.Helper()
+	if o.DialFrom == nil {
+		o.DialFrom = r.net.Listen()
+	}
+	rt, err := NewRuntime(o)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := rt.Shutdown(); err != nil {
+			r.t.Error(err)
+		}
+		_ = o.DialFrom.Close() // it may never have been used
+	})
+	return rt
+}
+
+// server is a runtime with a listener and one binding.
+type server struct {
+	*Listener
+	rt      *Runtime
+	binding *Binding
+	id      *Identity
+}
+
+// server makes a server with an identity of its own, or of another server's.
+func (r *rig) server(o Options) *server {
+	r.t.Helper()
+	return r.serverAt(o, r.net.Listen(), generate(r.t))
+}
+
+func (r *rig) serverAt(o Options, socket net.PacketConn, id *Identity) *server {
+	r.t.Helper()
+	rt := r.runtime(o)
+	l := rt.Listener()
+	b, err := l.BindPacketConn(socket, ServerTLS{Identity: id})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return &server{l, rt, b, id}
+}
+
+// url is the address of a path.
+func (s *server) url(path string) string {
+	return fmt.Sprintf("weida://%v@%v%s", s.id.Fingerprint(), s.binding.Addr(), path)
+}
+
+func must1[T any](v T, err error) func(t testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantErr(t testing.TB, err, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+// collect reads all of a transfer.
+func collect(t testing.TB, in *IncomingTransfer) string {
+	t.Helper()
+	b, err := in.Collect(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// connected is whatever is connected to addresses.
+type dialling interface {
+	Connect(ctx context.Context, url string) error
+	PeerCount() int
+	Events() *Events
+}
+
+func connect(t testing.TB, d dialling, urls ...string) {
+	t.Helper()
+	for _, url := range urls {
+		check(t, d.Connect(t.Context(), url))
+	}
+}
+
+// echo answers every request of a replier with its body, until the replier is closed.
+func echo(t testing.TB, r *Replier) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			req, err := r.Accept(context.Background())
+			if err != nil {
+				return
+			}
+			body := req.TakeBody()
+			reply, err := req.Reply(context.Background(), Meta{ContentType: body.Meta().ContentType})
+			if err != nil {
+				continue
+			}
+			if _, err := io.Copy(reply, body); err != nil {
+				reply.Cancel()
+				continue
+			}
+			if d, err := reply.Finish(); err == nil {
+				d.Discard()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = r.Close()
+		<-done
+	})
+}
+
+// deadline is a context that ends long after everything should have.
+func deadline(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}

@@ -1,0 +1,382 @@
+package weida
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/transport/quictransport"
+)
+
+// Runtime holds what endpoints share: options, the socket that is dialled from, and the links, so that all of it can be drained and shut down together. Its
+// methods may be called by several goroutines at once.
+type Runtime struct {
+	opts     Options
+	draining atomic.Bool
+	tasks    sync.WaitGroup
+	book     peerBook
+
+	mu        sync.Mutex
+	closed    bool
+	conns     map[*conn]struct{}
+	listeners map[*Listener]struct{}
+	peers     map[*peerSet]struct{}
+	dialler   *quictransport.Dialler
+}
+
+// NewRuntime returns a runtime. It opens no socket and starts no goroutine before it must.
+func NewRuntime(opts Options) (*Runtime, error) {
+	filled, err := opts.filled()
+	if err != nil {
+		return nil, err
+	}
+	return &Runtime{
+		opts: filled, conns: make(map[*conn]struct{}), listeners: make(map[*Listener]struct{}), peers: make(map[*peerSet]struct{}),
+		book: peerBook{live: make(map[bookKey]*bookEntry)},
+	}, nil
+}
+
+// addConn registers a link and holds the runtime's tasks open for the caller.
+func (rt *Runtime) addConn(c *conn) error {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed || rt.draining.Load() {
+		return ErrClosed
+	}
+	rt.conns[c] = struct{}{}
+	rt.tasks.Add(1)
+	return nil
+}
+
+func (rt *Runtime) removeConn(c *conn) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	delete(rt.conns, c)
+}
+
+// spawn starts a goroutine that the runtime waits for, unless it is closed.
+func (rt *Runtime) spawn(f func()) bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed {
+		return false
+	}
+	rt.tasks.Go(f)
+	return true
+}
+
+// getDialler returns the dialler, which is made when it is first asked for.
+func (rt *Runtime) getDialler() (*quictransport.Dialler, error) {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.closed {
+		return nil, ErrClosed
+	}
+	if rt.dialler == nil {
+		d, err := quictransport.NewDialler(rt.opts.DialFrom, rt.opts.quic())
+		if err != nil {
+			return nil, err
+		}
+		rt.dialler = d
+	}
+	return rt.dialler, nil
+}
+
+// snapshot returns the links there are.
+func (rt *Runtime) snapshot() []*conn {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	all := make([]*conn, 0, len(rt.conns))
+	for c := range rt.conns {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Drained is what a drain counted, for the links that were live, from their beginning on: nothing about the peers' applications, and no claim that the peers would make.
+type Drained struct {
+	// Delivered is how many discarded receipts were received.
+	Delivered uint64
+	// Outstanding is how many were not: not acknowledged in time, refused, or given up for want of room.
+	Outstanding uint64
+}
+
+// Drain stops admitting work, waits at most d for the receipts of transfers that were finished and discarded, and shuts down. New links, new
+// streams of peers (with SHUTDOWN) and new opens of this side are refused from its beginning; what had begun may go on until its end. That not
+// everything was acknowledged in time is a count and no error.
+func (rt *Runtime) Drain(d time.Duration) (Drained, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), max(0, d))
+	defer cancel()
+	rt.mu.Lock() // no link slips in behind this
+	rt.draining.Store(true)
+	listeners := make([]*Listener, 0, len(rt.listeners))
+	for l := range rt.listeners {
+		listeners = append(listeners, l)
+	}
+	rt.mu.Unlock()
+	for _, l := range listeners {
+		l.stopAccepting()
+	}
+	var mu sync.Mutex
+	var sum Drained
+	var wg sync.WaitGroup
+	for _, c := range rt.snapshot() {
+		wg.Go(func() {
+			delivered, outstanding := c.parking.Drain(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			sum.Delivered += delivered
+			sum.Outstanding += outstanding
+		})
+	}
+	wg.Wait()
+	return sum, rt.Shutdown()
+}
+
+// Shutdown closes every link with SHUTDOWN, whatever is under way on it, and every endpoint, and waits for the runtime's goroutines; and for its sockets to become
+// idle at most Options.ShutdownTimeout. It is idempotent; every call waits for the first.
+func (rt *Runtime) Shutdown() error {
+	rt.mu.Lock()
+	rt.closed = true
+	rt.draining.Store(true)
+	peers := make([]*peerSet, 0, len(rt.peers))
+	for p := range rt.peers {
+		peers = append(peers, p)
+	}
+	listeners := make([]*Listener, 0, len(rt.listeners))
+	for l := range rt.listeners {
+		listeners = append(listeners, l)
+	}
+	dialler := rt.dialler
+	rt.mu.Unlock()
+	for _, p := range peers {
+		p.close(transport.CodeShutdown, "shutting down")
+	}
+	for _, c := range rt.snapshot() {
+		c.link.Close(transport.CodeShutdown, "shutting down")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), rt.opts.ShutdownTimeout)
+	defer cancel()
+	var first error
+	for _, l := range listeners {
+		if err := l.shut(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	if dialler != nil {
+		_ = dialler.Close() // it always returns nil
+		if err := waitIdle(ctx, dialler.Wait); err != nil && first == nil {
+			first = err
+		}
+	}
+	rt.tasks.Wait()
+	return first
+}
+
+// waitIdle waits for a socket. That the time has run out is what a shutdown allows.
+func waitIdle(ctx context.Context, wait func(context.Context) error) error {
+	if err := wait(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// Listener returns a new namespace of endpoints, to be reached through its bindings.
+func (rt *Runtime) Listener() *Listener {
+	l := &Listener{rt: rt, ns: newNamespace(), bindings: make(map[*Binding]struct{})}
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.listeners[l] = struct{}{}
+	if rt.closed {
+		l.ns.close()
+	}
+	return l
+}
+
+// Listener is a namespace of endpoints with the bindings through which peers reach it. Its methods may be called by several goroutines at once.
+type Listener struct {
+	rt *Runtime
+	ns *namespace
+
+	mu       sync.Mutex
+	bindings map[*Binding]struct{}
+	closed   bool
+}
+
+// Binding is a socket on which a listener is reached.
+type Binding struct {
+	listener *Listener
+	quic     *quictransport.Listener
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+}
+
+// BindQUIC makes the listener reachable at a UDP address, such as "127.0.0.1:7443" or ":7443". Port 0 takes a free one.
+func (l *Listener) BindQUIC(addr string, terms ServerTLS) (*Binding, error) {
+	udp, err := net.ResolveUDPAddr("udp", addr)
+	if err != nil {
+		return nil, opError("bind", addr, err)
+	}
+	conn, err := net.ListenUDP("udp", udp)
+	if err != nil {
+		return nil, opError("bind", addr, err)
+	}
+	return l.BindPacketConn(conn, terms)
+}
+
+// BindPacketConn makes the listener reachable on a socket, which is the binding's from then on, also if this fails.
+func (l *Listener) BindPacketConn(socket net.PacketConn, terms ServerTLS) (*Binding, error) {
+	addr := socket.LocalAddr().String()
+	conf, err := terms.config()
+	if err != nil {
+		_ = socket.Close()
+		return nil, opError("bind", addr, err)
+	}
+	o := &l.rt.opts
+	config := quictransport.ListenConfig{Config: o.quic(), MaxConnections: o.MaxConnections, MaxConnectionsPerPeer: o.MaxConnectionsPerPeer}
+	id, err := terms.Identity.Current()
+	if err == nil {
+		config.ResetKey, err = id.resetKey()
+	}
+	if err != nil {
+		_ = socket.Close()
+		return nil, opError("bind", addr, err)
+	}
+	quic, err := quictransport.Listen(socket, conf, config)
+	if err != nil {
+		return nil, opError("bind", addr, err)
+	}
+	b := &Binding{listener: l, quic: quic, conns: make(map[*conn]struct{})}
+	l.mu.Lock()
+	refused := l.closed || !l.rt.spawn(b.run)
+	if !refused {
+		l.bindings[b] = struct{}{}
+	}
+	l.mu.Unlock()
+	if refused {
+		ctx, cancel := context.WithTimeout(context.Background(), o.ShutdownTimeout)
+		defer cancel()
+		_ = quic.Close()
+		_ = quic.Wait(ctx)
+		return nil, opError("bind", addr, ErrClosed)
+	}
+	return b, nil
+}
+
+// run takes links until the binding is closed.
+func (b *Binding) run() {
+	rt := b.listener.rt
+	for {
+		link, err := b.quic.Accept(context.Background())
+		if err != nil {
+			return
+		}
+		var c *conn
+		ready := make(chan struct{})
+		c, err = rt.startConn(link, b.listener.ns, func() {
+			<-ready
+			b.forget(c)
+		})
+		if err == nil {
+			b.remember(c)
+		}
+		close(ready)
+	}
+}
+
+// remember keeps a link for Close, or closes it where Close was called.
+func (b *Binding) remember(c *conn) {
+	b.mu.Lock()
+	closed := b.closed
+	b.conns[c] = struct{}{}
+	b.mu.Unlock()
+	if closed {
+		c.link.Close(transport.CodeShutdown, "shutting down")
+	}
+}
+
+func (b *Binding) forget(c *conn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.conns, c)
+}
+
+// Addr is the address that peers dial.
+func (b *Binding) Addr() net.Addr { return b.quic.Addr() }
+
+// Close closes the binding's links with SHUTDOWN and frees its address. It waits for them at most Options.ShutdownTimeout. The endpoints live on for
+// the listener's other bindings. It is idempotent.
+func (b *Binding) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), b.listener.rt.opts.ShutdownTimeout)
+	defer cancel()
+	b.listener.mu.Lock()
+	delete(b.listener.bindings, b)
+	b.listener.mu.Unlock()
+	return b.shut(ctx)
+}
+
+func (b *Binding) shut(ctx context.Context) error {
+	b.mu.Lock()
+	b.closed = true
+	conns := make([]*conn, 0, len(b.conns))
+	for c := range b.conns {
+		conns = append(conns, c)
+	}
+	b.mu.Unlock()
+	err := b.quic.Close()
+	for _, c := range conns {
+		c.link.Close(transport.CodeShutdown, "shutting down")
+	}
+	if werr := waitIdle(ctx, b.quic.Wait); err == nil {
+		err = werr
+	}
+	return err
+}
+
+// stopAccepting refuses new links and keeps those there are.
+func (l *Listener) stopAccepting() {
+	for _, b := range l.allBindings() {
+		_ = b.quic.Close() // what it says of its socket is said again when that is freed
+	}
+}
+
+func (l *Listener) allBindings() []*Binding {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]*Binding, 0, len(l.bindings))
+	for b := range l.bindings {
+		all = append(all, b)
+	}
+	return all
+}
+
+// shut closes bindings and endpoints, waiting for sockets until ctx ends.
+func (l *Listener) shut(ctx context.Context) error {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	var first error
+	for _, b := range l.allBindings() {
+		if err := b.shut(ctx); err != nil && first == nil {
+			first = err
+		}
+	}
+	l.ns.close()
+	return first
+}
+
+// Close closes all bindings and all endpoints of the listener. It is idempotent.
+func (l *Listener) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.rt.opts.ShutdownTimeout)
+	defer cancel()
+	err := l.shut(ctx)
+	l.rt.mu.Lock()
+	delete(l.rt.listeners, l)
+	l.rt.mu.Unlock()
+	return err
+}
