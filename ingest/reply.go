@@ -61,7 +61,9 @@ func (s *settler) settle(lots []lot) {
 func (s *settler) flush(lots []lot) {
 	now := s.c.srv.clock()
 	for i := range lots {
-		s.c.srv.count.answered(now-lots[i].begun, lots[i].records)
+		if !lots[i].refused { // the answer to these says how fast a cap refuses, not how fast the disk is
+			s.c.srv.count.answered(now-lots[i].begun, lots[i].records)
+		}
 	}
 	s.c.write(s.out)
 	s.out = s.out[:0]

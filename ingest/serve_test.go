@@ -289,3 +289,22 @@ func TestConnectionsAreSpreadOverShards(t *testing.T) {
 		}
 	}
 }
+
+// A refused record does not count among the answer times: a full log would look like a fast disk.
+func TestRefusedIsNoAnswerTime(t *testing.T) {
+	r := start(t, Config{}, wab.Options{MaxBytes: 1 << 20})
+	p := r.dial()
+	big := strings.Repeat("x", 600<<10)
+	p.send(push(big))
+	p.want("Ack")
+	p.send(push(big))
+	p.want("Nack InternalError")
+	st := r.srv.Stats()
+	answered := uint64(0)
+	for _, b := range st.AnswerTimes {
+		answered += b.Count
+	}
+	if answered != 1 || st.FailedRecords != 1 {
+		t.Errorf("%d answers counted and %d records failed, want 1 and 1", answered, st.FailedRecords)
+	}
+}

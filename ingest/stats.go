@@ -34,7 +34,7 @@ type Stats struct {
 	FailedRecords uint64
 	// MemoryBytes is what is charged to the budget.
 	MemoryBytes int64
-	// AnswerTimes counts the records of answered frames by the time from when the frame had been read to when its
+	// AnswerTimes counts the records of answered frames, but those that were refused at once, by the time from when the frame had been read to when its
 	// reply is written; AnswerTotal is the sum of these times.
 	AnswerTimes []AnswerBucket
 	AnswerTotal time.Duration

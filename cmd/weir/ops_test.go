@@ -409,3 +409,48 @@ func TestConfigCommands(t *testing.T) {
 		t.Errorf("the commands left %v, %v", entries, err)
 	}
 }
+
+// TestFullLogIsTold: while the cap refuses pushes, readiness, status and the producer's message say so and say what to do; when the
+// endpoint is back, weir goes on by itself.
+func TestFullLogIsTold(t *testing.T) {
+	end := newCounted(t)
+	end.status.Store(http.StatusServiceUnavailable)
+	t.Setenv("WEIR_WAB_MAX_BYTES", "1MiB")
+	t.Setenv("WEIR_WAB_SEGMENT_BYTES", "128KiB")
+	t.Setenv("WEIR_DRAIN_BACKOFF_MAX", "200ms")
+	dir := filepath.Join(t.TempDir(), "data")
+	_, addr := startOpen(t, dir, "--sink", "http", "--sink-url", end.URL)
+	push := func() (string, error) {
+		cmd := exec.CommandContext(t.Context(), binary, "push", "--socket", filepath.Join(dir, "weir.sock"))
+		cmd.Stdin = strings.NewReader(strings.Repeat(strings.Repeat("x", 1000)+"\n", 2000))
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	if out, err := push(); err == nil || !strings.Contains(out, "weir status says which") {
+		t.Errorf("push into a full log: %v\n%s", err, out)
+	}
+	ready := func() (int, string) {
+		resp, err := http.Get("http://" + addr + "/readyz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(text)
+	}
+	if code, text := ready(); code != http.StatusServiceUnavailable || !strings.Contains(text, "wab.max_bytes") || !strings.Contains(text, "records were refused in the last 10s") {
+		t.Errorf("/readyz of a full log: %d\n%s", code, text)
+	}
+	if out, err := weirOn(t, dir, "status"); err != nil || !strings.Contains(out, "NOT READY") {
+		t.Errorf("status of a full log: %v\n%s", err, out)
+	}
+	end.status.Store(0)
+	await(t, dir, func(s shownStatus) bool { return s.Backlog == 0 && s.Ready })
+	if code, text := ready(); code != http.StatusOK {
+		t.Errorf("/readyz after the recovery: %d\n%s", code, text)
+	}
+	pushText(t, dir, "goes on")
+}

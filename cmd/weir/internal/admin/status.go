@@ -24,6 +24,7 @@ type Status struct {
 	FreeBytes        int64   `json:"free_bytes"` // of the file system
 	DiskBytes        int64   `json:"disk_bytes"` // its size
 	Paused           bool    `json:"paused"`
+	RefusedLately    uint64  `json:"refused_lately"` // records that were refused in the last ten seconds
 
 	Shards      []Shard     `json:"shards"`
 	Requeued    Drain       `json:"requeued"` // the delivery of letters that were requeued

@@ -159,7 +159,11 @@ func (t *tally) verdict(w io.Writer, err error) error {
 	defer t.mu.Unlock()
 	fmt.Fprintf(w, "%d of %d records acked\n", t.acked, t.read)
 	if t.first != nil {
-		err = errors.Join(err, fmt.Errorf("%d records were not acked and may or may not be stored; the first is record %d: %w", t.read-t.acked, t.at, t.first))
+		hint := ""
+		if nack, ok := errors.AsType[*weir.NackError](t.first); ok && nack.Reason == frame.InternalError {
+			hint = " (a cap is reached or the disk fails: weir status says which)"
+		}
+		err = errors.Join(err, fmt.Errorf("%d records were not acked and may or may not be stored; the first is record %d: %w%s", t.read-t.acked, t.at, t.first, hint))
 	}
 	return err
 }

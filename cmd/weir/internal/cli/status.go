@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -54,6 +55,9 @@ func (c *adminClient) send(ctx context.Context, method, path string, body io.Rea
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
+		if wrapped, ok := errors.AsType[*url.Error](err); ok {
+			err = wrapped.Err // without an address that the user never wrote
+		}
 		return nil, fmt.Errorf("admin socket %s: %w: %w", c.path, err, errNotRunning)
 	}
 	defer resp.Body.Close()

@@ -155,5 +155,8 @@ func (s Size) Human() string {
 	if unit == "B" {
 		return fmt.Sprintf("%d B", int64(s))
 	}
+	if v >= 1000 { // three digits would want an exponent
+		return fmt.Sprintf("%.0f %s", v, unit)
+	}
 	return fmt.Sprintf("%.3g %s", v, unit)
 }

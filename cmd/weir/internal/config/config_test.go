@@ -273,7 +273,7 @@ func TestParseSize(t *testing.T) {
 			t.Errorf("String of %d is %q, want %q", int64(size), size.String(), want)
 		}
 	}
-	for size, want := range map[Size]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 10 << 30: "10 GiB"} {
+	for size, want := range map[Size]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 1<<20 - 1: "1024 KiB", 1000 << 20: "1000 MiB", 10 << 30: "10 GiB"} {
 		if size.Human() != want {
 			t.Errorf("Human of %d is %q, want %q", int64(size), size.Human(), want)
 		}

@@ -58,6 +58,7 @@ type Daemon struct {
 	ingest   *ingest.Server
 	admin    *admin.Server
 	kept     keptReports
+	refused  refusals
 
 	reloads  chan reloadRequest
 	stopping chan struct{} // closed when Run takes no more changes
@@ -114,6 +115,9 @@ func checkSocket(path string) error {
 
 func makeDataDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data folder: %w: make the folder above it, or choose another with --data-dir", err)
+	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("data folder: %w", err)
 	}

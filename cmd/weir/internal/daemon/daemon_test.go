@@ -150,3 +150,24 @@ func TestOldestAge(t *testing.T) {
 		}
 	}
 }
+
+func TestRefusedLately(t *testing.T) {
+	var r refusals
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		after       time.Duration
+		total, want uint64
+	}{
+		{0, 5, 5}, {time.Second, 7, 2}, {9 * time.Second, 7, 2}, {12 * time.Second, 7, 0}, {13 * time.Second, 8, 1}, {time.Minute, 8, 0},
+	} {
+		if got := r.lately(step.total, at.Add(step.after)); got != step.want {
+			t.Errorf("after %v: %d, want %d", step.after, got, step.want)
+		}
+	}
+	for i := range 10_000 {
+		r.lately(uint64(i+8), at.Add(2*time.Minute))
+	}
+	if len(r.looks) > maxLooks+1 {
+		t.Errorf("%d looks are kept", len(r.looks))
+	}
+}

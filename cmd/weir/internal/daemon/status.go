@@ -45,7 +45,12 @@ func (d *Daemon) Status() admin.Status {
 	st.Quarantine.Reports, st.Quarantine.Kept = d.kept.get(d.data, st.Quarantine.Damaged)
 	dead := d.dead.Stats()
 	st.DeadLetters = admin.DeadLetters{Records: dead.Letters, Requeued: dead.Requeued, Bytes: dead.Bytes, MaxBytes: dead.MaxBytes, Damages: dead.Damages}
-	judge(&st)
+	refused := uint64(0)
+	for i := range st.Shards {
+		refused += st.Shards[i].RefusedRecords
+	}
+	st.RefusedLately = d.refused.lately(refused, time.Now())
+	judge(&st, int64(cfg.Socket.MaxPayloadBytes))
 	return st
 }
 
