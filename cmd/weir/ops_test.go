@@ -154,6 +154,9 @@ func TestReload(t *testing.T) {
 	if next.got.Load() != 2 || old.got.Load() != 0 {
 		t.Errorf("the new endpoint got %d records, the old one %d, want 2 and 0", next.got.Load(), old.got.Load())
 	}
+	if !strings.Contains(p.log.String(), `msg="delivery works again" shard=0`) {
+		t.Errorf("the log does not tell of the end of the trouble:\n%s", p.log)
+	}
 	if !strings.Contains(p.log.String(), "level=DEBUG") {
 		t.Errorf("the log level did not change:\n%s", p.log)
 	}
