@@ -105,12 +105,13 @@ func (r *Requester) Request(ctx context.Context, meta Meta, body []byte) (*Incom
 	if err == nil {
 		return in, nil
 	}
-	if t.conn.link.Err() == nil {
+	if !errors.Is(err, ErrIndeterminate) {
 		t.Cancel() // nobody is interested any more
 		return nil, err
 	}
+	// The link has ended, so the write ends, too, and tells whether that was before the request's end.
 	if lost := <-sent; lost != nil {
-		return nil, lost // before its end
+		return nil, lost
 	}
 	return nil, err
 }
