@@ -31,7 +31,8 @@ import (
 // goroutines at once.
 //
 // A link that has ended fails every call with its *CloseError; nothing waits for
-// a link that is gone.
+// a link that is gone. When a call on it or on one of its streams has failed so, Done
+// is closed already.
 type Link interface {
 	// OpenUni opens a one-way stream to the peer. It waits while the peer's stream
 	// budget is used up, until ctx ends. The peer learns of the stream with its

@@ -45,7 +45,7 @@ func closeError(err error) *transport.CloseError {
 }
 
 // writeError turns an error of quic-go's write side into one of package transport.
-func writeError(err error) error {
+func (l *link) writeError(err error) error {
 	if errors.Is(err, quic.ErrStreamClosed) {
 		return transport.ErrFinished
 	}
@@ -55,11 +55,11 @@ func writeError(err error) error {
 		}
 		return transport.ErrAbandoned
 	}
-	return closeError(err)
+	return l.lost(err)
 }
 
 // readError turns an error of quic-go's read side into one of package transport. io.EOF stays io.EOF.
-func readError(err error) error {
+func (l *link) readError(err error) error {
 	if err == io.EOF { //nolint:errorlint // io.EOF itself, as io.Reader has it
 		return err
 	}
@@ -69,5 +69,5 @@ func readError(err error) error {
 		}
 		return transport.ErrAbandoned
 	}
-	return closeError(err)
+	return l.lost(err)
 }

@@ -27,13 +27,20 @@ func newLink(conn *quic.Conn, dialled bool, ended func()) *link {
 	}
 	l.tracker, _ = conn.QlogTrace().(*tracker)
 	context.AfterFunc(conn.Context(), func() {
+		close(l.gone)
 		if l.tracker != nil {
 			l.tracker.fail(l.closeErr())
 		}
-		close(l.gone)
 		ended()
 	})
 	return l
+}
+
+// lost returns why the link has ended, of which a call has learned by err. quic-go tells its streams a moment before it ends the connection; nobody
+// shall see a stream that failed on a link that seems to live.
+func (l *link) lost(err error) error {
+	<-l.gone
+	return closeError(err)
 }
 
 // provedIdentity returns who the peer proved to be in the handshake.
@@ -81,7 +88,7 @@ func (l *link) OpenBi(ctx context.Context) (transport.SendStream, transport.Rece
 	if err != nil {
 		return nil, nil, l.openError(ctx, err)
 	}
-	return &sendStream{link: l, half: s}, &receiveStream{half: s}, nil
+	return &sendStream{link: l, half: s}, &receiveStream{link: l, half: s}, nil
 }
 
 func (l *link) AcceptUni(ctx context.Context) (transport.ReceiveStream, error) {
@@ -89,7 +96,7 @@ func (l *link) AcceptUni(ctx context.Context) (transport.ReceiveStream, error) {
 	if err != nil {
 		return nil, l.openError(ctx, err)
 	}
-	return &receiveStream{half: s}, nil
+	return &receiveStream{link: l, half: s}, nil
 }
 
 func (l *link) AcceptBi(ctx context.Context) (transport.SendStream, transport.ReceiveStream, error) {
@@ -97,7 +104,7 @@ func (l *link) AcceptBi(ctx context.Context) (transport.SendStream, transport.Re
 	if err != nil {
 		return nil, nil, l.openError(ctx, err)
 	}
-	return &sendStream{link: l, half: s}, &receiveStream{half: s}, nil
+	return &sendStream{link: l, half: s}, &receiveStream{link: l, half: s}, nil
 }
 
 // openError says why no stream was opened or accepted: ctx ended, or the link did.
@@ -105,5 +112,5 @@ func (l *link) openError(ctx context.Context, err error) error {
 	if l.conn.Context().Err() == nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return closeError(err)
+	return l.lost(err)
 }

@@ -33,8 +33,8 @@ type ListenConfig struct {
 	// MaxConnectionsPerPeer is the same for peers that proved one and the same key; peers that proved none are not counted
 	// together. 0 means DefaultMaxConnectionsPerPeer.
 	MaxConnectionsPerPeer int
-	// ResetKey, if not nil, is a secret by which peers of an earlier process with the same key learn at once that their
-	// links are gone. nil means a random one: they learn it from their idle timeout.
+	// ResetKey, if not nil, is a secret by which peers of an earlier process with the same key learn that their links are gone as
+	// soon as they send more than a keep-alive. nil means a random one: they learn it from their idle timeout.
 	ResetKey *[32]byte
 }
 

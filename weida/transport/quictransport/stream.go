@@ -44,7 +44,7 @@ func (s *sendStream) Write(p []byte) (int, error) {
 	s.begin()
 	n, err := s.half.Write(p)
 	if err != nil {
-		return n, writeError(err)
+		return n, s.link.writeError(err)
 	}
 	return n, nil
 }
@@ -53,7 +53,7 @@ func (s *sendStream) CloseWrite() error {
 	t := s.begin()
 	// quic-go's Close says nothing of a stream that has ended otherwise.
 	if err := s.half.TryWriteAll(nil); err != nil && !errors.Is(err, quic.ErrWouldBlock) {
-		if err = writeError(err); errors.Is(err, transport.ErrFinished) {
+		if err = s.link.writeError(err); errors.Is(err, transport.ErrFinished) {
 			return nil
 		}
 		return err
@@ -93,7 +93,7 @@ func (s *sendStream) Err() error {
 	if err == nil {
 		return nil
 	}
-	if err = writeError(err); errors.Is(err, transport.ErrFinished) {
+	if err = s.link.writeError(err); errors.Is(err, transport.ErrFinished) {
 		return nil
 	}
 	return err
@@ -119,14 +119,17 @@ type readHalf interface {
 }
 
 // receiveStream is the reading half of a stream.
-type receiveStream struct{ half readHalf }
+type receiveStream struct {
+	link *link
+	half readHalf
+}
 
 var _ transport.ReceiveStream = (*receiveStream)(nil)
 
 func (s *receiveStream) Read(p []byte) (int, error) {
 	n, err := s.half.Read(p)
 	if err != nil {
-		return n, readError(err)
+		return n, s.link.readError(err)
 	}
 	return n, nil
 }

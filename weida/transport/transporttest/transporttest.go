@@ -473,6 +473,9 @@ func testCloseWakes(t *testing.T, _ Harness, dialled, accepted transport.Link) {
 	for name, wait := range waits {
 		wg.Go(func() {
 			err := wait()
+			if dialled.Err() == nil {
+				t.Errorf("%s: it failed on a link that seems to live", name)
+			}
 			if e, ok := errors.AsType[*transport.CloseError](err); !ok || e.Cause != transport.CausePeerClosed || e.Code != codeB {
 				t.Errorf("%s: got %v, want the close", name, err)
 			}
