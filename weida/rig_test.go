@@ -153,7 +153,7 @@ func echo(t testing.TB, r *Replier) {
 
 // deadline is a context that ends long after everything should have.
 func deadline(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
