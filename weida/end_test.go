@@ -289,6 +289,29 @@ func TestDrainRefusesLinks(t *testing.T) {
 	})
 }
 
+// A client that drains opens nothing any more, while it waits.
+func TestDrainRefusesOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, Options{})
+		never := transport.NewReceipt(nil)
+		p.c.snapshot()[0].parking.Park(never)
+		drained := make(chan Drained)
+		go func() {
+			d, err := p.c.Drain(time.Hour)
+			if err != nil {
+				t.Error(err)
+			}
+			drained <- d
+		}()
+		synctest.Wait()
+		wantErr(t, p.push.Send(t.Context(), Meta{}, nil), ErrClosed)
+		_, err := p.req.Request(t.Context(), Meta{}, nil)
+		wantErr(t, err, ErrClosed)
+		never.Settle(nil)
+		<-drained
+	})
+}
+
 // A request that is closed refuses its body, and a transfer that is canceled keeps nothing.
 func TestClosedRequestStopsItsWriter(t *testing.T) {
 	p := newPair(t, Options{})
@@ -304,6 +327,31 @@ func TestClosedRequestStopsItsWriter(t *testing.T) {
 	out.Cancel()
 	if n := len(out.conn.reports.byID); n != 0 {
 		t.Errorf("%d reports are still awaited", n)
+	}
+}
+
+// A reply may be a confirm alone: the level that was reached, and no payload.
+func TestConfirm(t *testing.T) {
+	p := newPair(t, Options{})
+	go func() {
+		in, err := p.rep.Accept(context.Background())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := in.Body().Collect(100); err != nil {
+			t.Error(err)
+		}
+		if err := in.Respond(context.Background(), Meta{Achieved: Some(LevelStored)}, nil); err != nil {
+			t.Error(err)
+		}
+	}()
+	in := must1(p.req.Request(t.Context(), Meta{Trace: NewTrace()}, []byte("record")))(t)
+	if got := in.Meta(); got.Achieved != Some(LevelStored) || got.Trace.IsZero() {
+		t.Errorf("got %+v, want a confirm with the trace of its request", got)
+	}
+	if got := collect(t, in); got != "" {
+		t.Errorf("got the payload %q", got)
 	}
 }
 
