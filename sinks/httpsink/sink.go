@@ -252,6 +252,12 @@ func (a *attempt) send(parent context.Context, header http.Header, size int64, b
 		Header: header, Body: first, GetBody: body, ContentLength: size,
 	}).WithContext(ctx)
 	resp, err := a.transport.RoundTrip(req)
+	if err == nil && ctx.Err() != nil {
+		// The request was given up before its answer was here, and what comes then may say no more than that the endpoint has noticed:
+		// a handler that returns because its client has gone answers 200.
+		_ = resp.Body.Close()
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		if context.Cause(ctx) == errNoAnswer {
 			err = errNoAnswer

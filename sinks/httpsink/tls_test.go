@@ -1,6 +1,7 @@
 package httpsink
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,9 +10,11 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -309,5 +312,37 @@ func TestSecretsStayOutOfReasons(t *testing.T) {
 			t.Fatalf("%q was accepted", bad)
 		}
 		check(err.Error())
+	}
+}
+
+// TestAnswerThatComesAfterTheEnd: a handler that returns because its client has gone answers 200, which may still arrive: a client that
+// ends a TLS connection says so before it closes it. Such an answer delivers nothing.
+func TestAnswerThatComesAfterTheEnd(t *testing.T) {
+	for range 8 { // together, so that each is interrupted at many places
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			begun := make(chan struct{})
+			server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					return
+				}
+				begun <- struct{}{}
+				<-r.Context().Done()
+			}))
+			t.Cleanup(server.Close)
+			ca := filepath.Join(t.TempDir(), "ca.pem")
+			replace(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
+			s := mustNew(t, Options{URL: server.URL, Format: FormatNDJSON, CAFile: ca, Timeout: long})
+			for range 150 {
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan []sinks.Outcome, 1)
+				go func() { done <- s.Deliver(ctx, batchOf("x")) }()
+				<-begun
+				cancel()
+				if got := <-done; len(got) != 1 || got[0].Verdict != sinks.Retry {
+					t.Fatalf("outcomes = %+v, want a retry", got)
+				}
+			}
+		})
 	}
 }
