@@ -92,7 +92,7 @@ func TestGuaranteesAreNegotiated(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]Options{
-		"ordering is not built":         {Offered: Guarantees{Ordering: wire.OrderDetect}},
+		"ordering by key is not built":  {Offered: Guarantees{Ordering: wire.OrderPerKey}},
 		"required above offered":        {Required: Guarantees{Acknowledgement: wire.AckStored}},
 		"durability without its level":  {Offered: Guarantees{Durability: wire.Flushed}},
 		"negative queue":                {EndpointQueue: -1},
