@@ -35,6 +35,8 @@ type conn struct {
 	// members and filters are what the peer has subscribed to, by path, and with how many filters in all. The namespace's lock of subscriptions guards them.
 	members map[string]*member
 	filters int
+	// bus brings a bus's copies to the peer; it is set before the link is up, and nil for other endpoints.
+	bus *courier
 	// numbers counts what this side sends; order judges the numbers of what it receives.
 	numbers numbering
 	order   sequencing

@@ -19,9 +19,10 @@ type courier struct {
 	room    chan struct{} // closed when bytes or queue shrink; nil while nobody waits
 }
 
-// parcel is a whole copy. All copies of a message share its bytes.
+// parcel is a whole copy. All copies of a message share its payload.
 type parcel struct {
-	wire  []byte // header and payload
+	head  []byte // header, and payload where it is short
+	rest  []byte // payload
 	bytes int    // of payload
 	topic string
 	drops *dropTable
@@ -91,7 +92,7 @@ func (c *courier) walk() {
 		if !ok {
 			return
 		}
-		if err := c.conn.sendWhole(p.wire); err != nil {
+		if err := c.conn.sendWhole(p.head, p.rest); err != nil {
 			p.drops.add(p.topic, unsent)
 			if c.conn.link.Err() != nil {
 				c.abandon()
@@ -113,7 +114,7 @@ func (c *courier) abandon() {
 }
 
 // sendWhole sends a header and a payload as one transfer, and leaves its receipt to a drain.
-func (c *conn) sendWhole(b []byte) error {
+func (c *conn) sendWhole(head, rest []byte) error {
 	s, err := c.link.OpenUni(context.Background())
 	if err != nil {
 		return err
@@ -122,7 +123,11 @@ func (c *conn) sendWhole(b []byte) error {
 	if err != nil {
 		receipt = nil // the link keeps none
 	}
-	if _, err = s.Write(b); err == nil {
+	_, err = s.Write(head)
+	if err == nil && len(rest) > 0 {
+		_, err = s.Write(rest)
+	}
+	if err == nil {
 		err = s.CloseWrite()
 	}
 	if err != nil {

@@ -80,7 +80,7 @@ type endpoint struct {
 
 	topics bool               // what arrives is numbered by topic, as a publisher does
 	told   bool               // subscriptions at the path are told as Incoming
-	joined func()             // is called when somebody has subscribed; may be nil
+	joined func(c *conn)      // is called when somebody has subscribed; may be nil
 	admit  func(c *conn) bool // says whether a link may send here; nil admits all
 }
 

@@ -86,34 +86,58 @@ func (p *Publisher) number(topic string) wire.Opt[uint64] {
 	return wire.Some(last + 1)
 }
 
-// edition is the bytes of a message's copies, which are made when they are first needed: with a number and without.
+// joinedBytes is the longest payload that is copied behind the header of each copy, to be written at once; a longer one is shared by all.
+const joinedBytes = 1024
+
+// pack returns the parcel of a message to a path on a link. body must not change any more.
+func pack(path string, meta *Meta, body []byte) (parcel, error) {
+	header := meta.header(path, 0)
+	const headerGuess = 128
+	p := parcel{bytes: len(body), topic: meta.Topic}
+	var err error
+	if p.head, err = wire.AppendData(make([]byte, 0, headerGuess+len(path)+len(meta.Topic)+min(len(body), joinedBytes)), &header, wire.DefaultMaxHeaderBytes); err != nil {
+		return parcel{}, err
+	}
+	if len(body) <= joinedBytes {
+		p.head = append(p.head, body...)
+	} else {
+		p.rest = body
+	}
+	return p, nil
+}
+
+// headBytes is how long the header is.
+func (p *parcel) headBytes() uint64 { return uint64(len(p.head) + len(p.rest) - p.bytes) }
+
+// edition is a message's copies, which are made when they are first needed: with a number and without.
 type edition struct {
 	path     string
 	meta     Meta
 	body     []byte
+	own      bool // body is a copy
 	sequence wire.Opt[uint64]
 
-	plain, numbered []byte
+	plain, numbered parcel
 }
 
-// bytes returns header and payload of a copy for a link. The header is longer than the link allows if that fails.
-func (e *edition) bytes(c *conn) ([]byte, error) {
+// parcel returns a copy for a link. The header is longer than the link allows if that fails.
+func (e *edition) parcel(c *conn) (parcel, error) {
 	into := &e.plain
 	e.meta.sequence = wire.Opt[uint64]{}
 	if e.sequence.Set && c.agreed.Guarantees.Ordering != wire.OrderNone {
 		into, e.meta.sequence = &e.numbered, e.sequence
 	}
-	if *into == nil {
-		header := e.meta.header(e.path, 0)
-		const headerGuess = 128
-		b, err := wire.AppendData(make([]byte, 0, headerGuess+len(e.path)+len(e.meta.Topic)+len(e.body)), &header, wire.DefaultMaxHeaderBytes)
-		if err != nil {
-			return nil, err
+	if into.head == nil {
+		if !e.own && len(e.body) > joinedBytes {
+			e.body, e.own = slices.Clone(e.body), true
 		}
-		*into = append(b, e.body...)
+		var err error
+		if *into, err = pack(e.path, &e.meta, e.body); err != nil {
+			return parcel{}, err
+		}
 	}
-	if uint64(len(*into)-len(e.body)) > c.agreed.SendMaxHeaderBytes {
-		return nil, wire.ErrHeaderTooLarge
+	if into.headBytes() > c.agreed.SendMaxHeaderBytes {
+		return parcel{}, wire.ErrHeaderTooLarge
 	}
 	return *into, nil
 }
@@ -152,8 +176,9 @@ func (p *Publisher) Publish(meta Meta, body []byte) (int, error) {
 			continue
 		}
 		cause := unsent
-		if b, err := ed.bytes(m.conn); err == nil {
-			cause = m.put(parcel{wire: b, bytes: len(body), topic: meta.Topic, drops: &p.drops})
+		if copied, err := ed.parcel(m.conn); err == nil {
+			copied.drops = &p.drops
+			cause = m.put(copied)
 		}
 		if cause == notDropped {
 			n++

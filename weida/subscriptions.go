@@ -154,7 +154,7 @@ func (c *conn) subscribe(path, filter string) {
 	s.mu.Unlock()
 	if e := c.ns.find(path); e != nil {
 		if e.joined != nil {
-			e.joined()
+			e.joined(c)
 		}
 		if m.known == e {
 			c.tell(e, m, SubscriptionEvent{Kind: Subscribed, Filter: filter})
