@@ -261,6 +261,100 @@ func TestDrainExpires(t *testing.T) {
 	})
 }
 
+// A server that drains takes no links any more, and says so at once.
+func TestDrainRefusesLinks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, Options{})
+		never := transport.NewReceipt(nil)
+		p.s.rt.snapshot()[0].parking.Park(never)
+		drained := make(chan Drained)
+		go func() {
+			d, err := p.s.rt.Drain(time.Hour)
+			if err != nil {
+				t.Error(err)
+			}
+			drained <- d
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		err := p.c.Peer(ClientTLS{}).Connect(t.Context(), p.s.url("/p"))
+		e, ok := errors.AsType[*transport.CloseError](err)
+		if !ok || e.Code != transport.CodeShutdown || time.Since(begin) > time.Second {
+			t.Errorf("got %v after %v, want a close with SHUTDOWN at once", err, time.Since(begin))
+		}
+		never.Settle(nil)
+		if d := <-drained; d.Delivered != 1 {
+			t.Errorf("got %+v", d)
+		}
+	})
+}
+
+// A client that drains opens nothing any more, while it waits.
+func TestDrainRefusesOpens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t, Options{})
+		never := transport.NewReceipt(nil)
+		p.c.snapshot()[0].parking.Park(never)
+		drained := make(chan Drained)
+		go func() {
+			d, err := p.c.Drain(time.Hour)
+			if err != nil {
+				t.Error(err)
+			}
+			drained <- d
+		}()
+		synctest.Wait()
+		wantErr(t, p.push.Send(t.Context(), Meta{}, nil), ErrClosed)
+		_, err := p.req.Request(t.Context(), Meta{}, nil)
+		wantErr(t, err, ErrClosed)
+		never.Settle(nil)
+		<-drained
+	})
+}
+
+// A request that is closed refuses its body, and a transfer that is canceled keeps nothing.
+func TestClosedRequestStopsItsWriter(t *testing.T) {
+	p := newPair(t, Options{})
+	out, reply, err := p.req.Open(t.Context(), Meta{Report: ReportOrder{Levels: []Level{LevelAccepted}}})
+	check(t, err)
+	check(t, must1(p.rep.Accept(t.Context()))(t).Close())
+	_, err = reply.Recv()
+	wantErr(t, err, ErrNoReply)
+	for err = nil; err == nil; {
+		_, err = out.Write(make([]byte, 1000))
+	}
+	wantErr(t, err, ErrRejected)
+	out.Cancel()
+	if n := len(out.conn.reports.byID); n != 0 {
+		t.Errorf("%d reports are still awaited", n)
+	}
+}
+
+// A reply may be a confirm alone: the level that was reached, and no payload.
+func TestConfirm(t *testing.T) {
+	p := newPair(t, Options{})
+	go func() {
+		in, err := p.rep.Accept(context.Background())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if _, err := in.Body().Collect(100); err != nil {
+			t.Error(err)
+		}
+		if err := in.Respond(context.Background(), Meta{Achieved: Some(LevelStored)}, nil); err != nil {
+			t.Error(err)
+		}
+	}()
+	in := must1(p.req.Request(t.Context(), Meta{Trace: NewTrace()}, []byte("record")))(t)
+	if got := in.Meta(); got.Achieved != Some(LevelStored) || got.Trace.IsZero() {
+		t.Errorf("got %+v, want a confirm with the trace of its request", got)
+	}
+	if got := collect(t, in); got != "" {
+		t.Errorf("got the payload %q", got)
+	}
+}
+
 // A server that drains refuses what is new and lets what has begun come to its end.
 func TestServerDrains(t *testing.T) {
 	p := newPair(t, Options{})
@@ -280,7 +374,6 @@ func TestServerDrains(t *testing.T) {
 	}()
 	in := must1(p.rep.Accept(t.Context()))(t)
 	p.s.rt.draining.Store(true) // as Drain does first
-	p.s.Listener.stopAccepting()
 	_, err := p.req.Request(t.Context(), Meta{}, nil)
 	if !errors.Is(err, ErrCanceled) && !errors.Is(err, ErrRejected) {
 		t.Errorf("a new request: got %v, want it refused", err)

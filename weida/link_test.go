@@ -3,7 +3,10 @@ package weida
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -108,24 +111,33 @@ func TestOptionsAreChecked(t *testing.T) {
 
 // A stream that overtakes the HELLO waits for it, unread beyond its preamble, and then goes its way.
 func TestEarlyStreamsAreParked(t *testing.T) {
-	rig := newRig(t)
-	s := rig.server(Options{})
-	pull := must1(s.Puller("/p"))(t)
-	echo(t, must1(s.Replier("/e"))(t))
-	link := rig.raw(s)
-	sendUni(t, link, append(dataFrame(t, "/p"), "early"...), true)
-	w, r, err := link.OpenBi(t.Context())
-	check(t, err)
-	must1(w.Write(append(dataFrame(t, "/e"), "request"...)))(t)
-	check(t, w.CloseWrite())
-	// Nothing is done with them yet: both are known to be there once a later stream was answered, and that needs the HELLO.
-	sendUni(t, link, helloFrame(t, plainHello()), true)
-	if got := collect(t, must1(pull.Recv(deadline(t)))(t)); got != "early" {
-		t.Errorf("got %q", got)
-	}
-	if got := must1(io.ReadAll(r))(t); !strings.HasSuffix(string(got), "request") {
-		t.Errorf("got the reply %q", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		rig := newRig(t)
+		s := rig.server(Options{})
+		pull := must1(s.Puller("/p"))(t)
+		rep := must1(s.Replier("/r"))(t)
+		link := rig.raw(s)
+		sendUni(t, link, append(dataFrame(t, "/p"), "early"...), true)
+		w, r, err := link.OpenBi(t.Context())
+		check(t, err)
+		must1(w.Write(append(dataFrame(t, "/r"), "request"...)))(t)
+		check(t, w.CloseWrite())
+		unknown := sendUni(t, link, dataFrame(t, "/nowhere"), false)
+		time.Sleep(time.Second)
+		if n := len(pull.e.queue) + len(rep.e.queue); n != 0 || unknown.Err() != nil || link.Err() != nil {
+			t.Errorf("before HELLO %d streams were dispatched, one was answered with %v, the link with %v", n, unknown.Err(), link.Err())
+		}
+		sendUni(t, link, helloFrame(t, plainHello()), true)
+		if got := collect(t, must1(pull.Recv(deadline(t)))(t)); got != "early" {
+			t.Errorf("got %q", got)
+		}
+		in := must1(rep.Accept(deadline(t)))(t)
+		check(t, in.Respond(t.Context(), Meta{}, must1(in.Body().Collect(100))(t)))
+		if got := must1(io.ReadAll(r))(t); !strings.HasSuffix(string(got), "request") {
+			t.Errorf("got the reply %q", got)
+		}
+		<-unknown.Done()
+	})
 }
 
 func TestSilentPeerIsClosed(t *testing.T) {
@@ -272,4 +284,76 @@ func TestClosedEndpointRefusesItsQueue(t *testing.T) {
 	if unknown != 2 {
 		t.Errorf("got %d unknown endpoints, want 2", unknown)
 	}
+}
+
+// What comes to an endpoint that is closed never stays in its queue.
+func TestClosedEndpointKeepsNothing(t *testing.T) {
+	p := newPair(t, Options{})
+	conns := p.s.rt.snapshot()
+	check(t, p.pull.Close())
+	for range 100 { // the queue has room, so either branch of put may be taken
+		p.pull.e.put(Incoming{}, conns[0].link.Done())
+	}
+	if n := len(p.pull.e.queue); n != 0 {
+		t.Errorf("%d are left in the queue", n)
+	}
+}
+
+// Addresses of a host are tried in order, all but the last for a moment only, and no more than there is a bound for.
+func TestAddressesAreTriedInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newRig(t)
+		dead := netip.MustParseAddr("10.9.9.9")
+		var asked string
+		o := Options{MaxResolvedAddresses: 3, Resolver: func(_ context.Context, host string) ([]netip.Addr, error) {
+			asked = host
+			return []netip.Addr{dead, dead, dead, dead, dead}, nil
+		}}
+		begin := time.Now()
+		err := rig.runtime(o).Peer(ClientTLS{Trust: TrustPins(Fingerprint{})}).Connect(t.Context(), "weida://some.host:7/x")
+		wantErr(t, err, ErrConnectionLost)
+		if took, want := time.Since(begin).Round(100*time.Millisecond), 5500*time.Millisecond; took != want || asked != "some.host" {
+			t.Errorf("asked for %q, it took %v, want %v", asked, took, want)
+		}
+		s := rig.server(Options{})
+		port := s.binding.Addr().(*net.UDPAddr).AddrPort()
+		o.Resolver = func(context.Context, string) ([]netip.Addr, error) { return []netip.Addr{dead, port.Addr()}, nil }
+		begin = time.Now()
+		url := fmt.Sprintf("weida://%v@some.host:%d/x", s.id.Fingerprint(), port.Port())
+		check(t, rig.runtime(o).Peer(ClientTLS{}).Connect(t.Context(), url))
+		if took := time.Since(begin); took < 250*time.Millisecond || took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		o.Resolver = func(context.Context, string) ([]netip.Addr, error) { return nil, nil }
+		wantErr(t, rig.runtime(o).Peer(ClientTLS{}).Connect(t.Context(), url), ErrTransport)
+	})
+}
+
+// While a link to a host lives, nobody else is taken for it, though both are trusted.
+func TestTwoServersUnderOneName(t *testing.T) {
+	rt := must1(NewRuntime(Options{}))(t)
+	t.Cleanup(func() { check(t, rt.Shutdown()) })
+	ids := []*Identity{generate(t), generate(t)}
+	first := must1(rt.Listener().BindQUIC("127.0.0.1:0", ServerTLS{Identity: ids[0]}))(t)
+	port := first.Addr().(*net.UDPAddr).Port
+	if _, err := rt.Listener().BindQUIC(fmt.Sprintf("127.0.0.2:%d", port), ServerTLS{Identity: ids[1]}); err != nil {
+		t.Skipf("no second loopback address: %v", err)
+	}
+	next := byte(0)
+	c := must1(NewRuntime(Options{Resolver: func(context.Context, string) ([]netip.Addr, error) {
+		next++
+		return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, next})}, nil
+	}}))(t)
+	t.Cleanup(func() { check(t, c.Shutdown()) })
+	terms := ClientTLS{Trust: TrustPins(ids[0].Fingerprint(), ids[1].Fingerprint())}
+	url := fmt.Sprintf("weida://both:%d/x", port)
+	one := c.Peer(terms)
+	connect(t, one, url)
+	err := c.Peer(terms).Connect(t.Context(), url)
+	if e, ok := errors.AsType[*UntrustedError](err); !ok || e.Fingerprint != ids[1].Fingerprint() {
+		t.Errorf("got %v, want that %v is untrusted", err, ids[1].Fingerprint())
+	}
+	next = 1
+	other := ClientTLS{Trust: TrustPins(ids[1].Fingerprint())}
+	connect(t, c.Peer(other), url) // on other terms it is another peer
 }

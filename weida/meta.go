@@ -18,6 +18,12 @@ const (
 	FirstApplicationLevel = wire.FirstApplicationLevel
 )
 
+// Opt is a value that may be absent; its zero value is.
+type Opt[T any] = wire.Opt[T]
+
+// Some returns a value that is there.
+func Some[T any](v T) Opt[T] { return wire.Some(v) }
+
 // Extension is a byte string that goes with a transfer under a key of 64 or more.
 type Extension = wire.Extension
 
@@ -37,13 +43,13 @@ type Meta struct {
 	// Report orders a report on this transfer, to be read from OutgoingTransfer.Cursors.
 	Report ReportOrder
 	// Achieved is the level reached for the message that is answered. It belongs on replies.
-	Achieved wire.Opt[Level]
+	Achieved Opt[Level]
 	// DeliveryAttempt is for queues alone: how often they have handed the message out, this time included. It is written from 2 on.
 	DeliveryAttempt uint64
 	// Extensions are at most 16, ascending by key.
 	Extensions []Extension
 
-	sequence wire.Opt[uint64]
+	sequence Opt[uint64]
 }
 
 // ReportOrder is which levels a sender wants reported. No levels order no report.
@@ -60,20 +66,20 @@ type IncomingMeta struct {
 	Endpoint    string
 	ContentType string
 	// ContentLen is what the sender expects the payload to be. It may be wrong, and nothing may be reserved because of it.
-	ContentLen wire.Opt[uint64]
-	Topic      wire.Opt[string]
+	ContentLen Opt[uint64]
+	Topic      Opt[string]
 	// Trace is the zero value where the sender gave none, or none that is well formed.
 	Trace Trace
 	// Peer is who is at the other end of the link.
 	Peer PeerIdentity
 	// Sequence counts the sender's transfers where ordering was negotiated.
-	Sequence wire.Opt[uint64]
+	Sequence Opt[uint64]
 	// Gap says which numbers before this transfer's were missed, where ordering was negotiated.
 	Gap Gap
 	// Producer names the producer where it is not Peer. It is a claim.
-	Producer wire.Opt[[wire.ProducerBytes]byte]
+	Producer Opt[Fingerprint]
 	// Achieved is the level that the peer has reached for the message that this reply answers.
-	Achieved wire.Opt[Level]
+	Achieved Opt[Level]
 	// Report is what the sender wants reported.
 	Report ReportOrder
 	// DeliveryAttempt is how often a queue has handed this message out, 1 for the first time. More than 1 means that it may be a repeat.
@@ -117,11 +123,11 @@ func (m *Meta) header(path string, reportID uint64) wire.Data {
 func incomingMeta(c *conn, d *wire.Data) IncomingMeta {
 	m := IncomingMeta{
 		Endpoint: d.Endpoint.Value, ContentType: d.ContentType.Value, ContentLen: d.ContentLen, Topic: d.Topic, Peer: c.link.Info().Peer,
-		Sequence: d.Sequence, Producer: d.Producer, Achieved: d.Achieved, DeliveryAttempt: max(1, d.DeliveryAttempt), Extensions: d.Extensions,
+		Sequence: d.Sequence, Producer: Opt[Fingerprint]{Value: d.Producer.Value, Set: d.Producer.Set}, Achieved: d.Achieved, DeliveryAttempt: max(1, d.DeliveryAttempt), Extensions: d.Extensions,
 		Report: ReportOrder{d.Report.Value.Levels, d.Report.Value.FinalOnly}, Guarantees: c.agreed.Guarantees,
 	}
 	if c.agreed.Guarantees.Ordering == wire.OrderNone {
-		m.Sequence = wire.Opt[uint64]{} // whoever has not negotiated it ignores it (§6.2)
+		m.Sequence = Opt[uint64]{} // whoever has not negotiated it ignores it (§6.2)
 	}
 	if d.Traceparent.Set {
 		if t, err := ParseTraceparent(d.Traceparent.Value); err == nil {

@@ -14,6 +14,18 @@ import (
 // Guarantees is one level for each dimension that two sides negotiate (weida-supplement §1.7). The zero value is core, which everybody has.
 type Guarantees = wire.Guarantees
 
+// The levels that this library honours, and those that a broker may offer and its clients require, for the fields of Guarantees; the rest is in package wire.
+const (
+	OrderDetect     = wire.OrderDetect
+	OrderReassemble = wire.OrderReassemble
+	DedupBounded    = wire.DedupBounded
+	AckAccepted     = wire.AckAccepted
+	AckStored       = wire.AckStored
+	AckReplicated   = wire.AckReplicated
+	Written         = wire.Written
+	Flushed         = wire.Flushed
+)
+
 // Limits bounds what one link may make this side hold. Zero fields mean the defaults of weida-supplement §1.14.
 type Limits struct {
 	// MaxHeaderBytes is the longest header that is read, 16384 by default. It is told to the peer.

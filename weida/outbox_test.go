@@ -174,6 +174,32 @@ func TestAnotherKeyAnswers(t *testing.T) {
 	})
 }
 
+// A redial wants the key that answered first, though another is trusted as well.
+func TestRedialPinsTheFirstKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rig := newRig(t)
+		s, other := rig.server(Options{}), generate(t)
+		p := rig.runtime(Options{}).Peer(ClientTLS{Trust: TrustPins(s.id.Fingerprint(), other.Fingerprint())})
+		check(t, p.Connect(t.Context(), "weida://"+s.binding.Addr().String()+"/p"))
+		events := p.Events()
+		check(t, s.rt.Shutdown())
+		rig.serverAt(Options{}, must1(rig.net.ListenAt(s.binding.Addr()))(t), other)
+		for {
+			switch e := must1(events.Next(deadline(t)))(t).(type) {
+			case Lost, Retrying:
+				continue
+			case GaveUp:
+				if e.Reason != GaveUpPeerChanged {
+					t.Errorf("got %+v", e)
+				}
+			default:
+				t.Errorf("got %+v, want that the peer was given up", e)
+			}
+			return
+		}
+	})
+}
+
 func TestReconnectPolicies(t *testing.T) {
 	tests := []struct {
 		name     string

@@ -109,21 +109,14 @@ type Drained struct {
 }
 
 // Drain stops admitting work, waits at most d for the receipts of transfers that were finished and discarded, and shuts down. New links, new
-// streams of peers (with SHUTDOWN) and new opens of this side are refused from its beginning; what had begun may go on until its end. That not
+// streams of peers (both with SHUTDOWN, so that peers learn it at once) and new opens of this side are refused from its beginning; what had begun may go on until its end. That not
 // everything was acknowledged in time is a count and no error.
 func (rt *Runtime) Drain(d time.Duration) (Drained, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), max(0, d))
 	defer cancel()
 	rt.mu.Lock() // no link slips in behind this
 	rt.draining.Store(true)
-	listeners := make([]*Listener, 0, len(rt.listeners))
-	for l := range rt.listeners {
-		listeners = append(listeners, l)
-	}
 	rt.mu.Unlock()
-	for _, l := range listeners {
-		l.stopAccepting()
-	}
 	var mu sync.Mutex
 	var sum Drained
 	var wg sync.WaitGroup
@@ -340,13 +333,6 @@ func (b *Binding) shut(ctx context.Context) error {
 		err = werr
 	}
 	return err
-}
-
-// stopAccepting refuses new links and keeps those there are.
-func (l *Listener) stopAccepting() {
-	for _, b := range l.allBindings() {
-		_ = b.quic.Close() // what it says of its socket is said again when that is freed
-	}
 }
 
 func (l *Listener) allBindings() []*Binding {

@@ -127,11 +127,7 @@ func (d *Delivery) Wait(ctx context.Context) error {
 	if d.receipt == nil {
 		return opError("receipt", d.target, transport.ErrNoReceipt)
 	}
-	err := d.receipt.Wait(ctx)
-	if _, lost := errors.AsType[*transport.CloseError](err); lost {
-		err = ErrIndeterminate // it was finished before
-	}
-	return opError("receipt", d.target, outcomeOf(err))
+	return opError("receipt", d.target, outcomeOf(d.receipt.Wait(ctx)))
 }
 
 // Discard says that nobody will Wait. A drain waits in its place.

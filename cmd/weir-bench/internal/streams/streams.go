@@ -16,8 +16,8 @@ type Client interface {
 	Ask(ctx context.Context, size int64, sink bool) (Exchange, error)
 	// Push sends one message to nobody in particular. It fails with ErrNoPush where there is no such thing.
 	Push(ctx context.Context, body []byte) error
-	// Settle waits until the other side's transport has all that was pushed.
-	Settle(ctx context.Context) error
+	// Settle waits until the other side's transport has all that was pushed, and returns for how many messages that is not known.
+	Settle(ctx context.Context) (unknown uint64, err error)
 	// Close ends the connection.
 	Close() error
 }
@@ -90,7 +90,8 @@ func timed(c Client, duration time.Duration, op func() error) (load.Result, erro
 	return r, err
 }
 
-// Push sends messages of so many bytes for duration and then waits until the other side has them all; the wait counts.
+// Push sends messages of so many bytes for duration and then waits until the other side has them all; the wait counts. Failed are those whose
+// receipt gave way to later ones.
 func Push(ctx context.Context, d Dialler, bytes int, duration time.Duration) (load.Result, error) {
 	c, err := d.Dial(ctx)
 	if err != nil {
@@ -107,7 +108,9 @@ func Push(ctx context.Context, d Dialler, bytes int, duration time.Duration) (lo
 		}
 	}
 	if err == nil {
-		err = c.Settle(ctx)
+		var unknown uint64
+		unknown, err = c.Settle(ctx)
+		r.Failed = int64(unknown)
 	}
 	r.Elapsed = time.Since(began)
 	if closeErr := c.Close(); err == nil {

@@ -104,7 +104,7 @@ func (c *tlsClient) Ask(_ context.Context, size int64, sink bool) (Exchange, err
 
 func (c *tlsClient) Push(context.Context, []byte) error { return ErrNoPush }
 
-func (c *tlsClient) Settle(context.Context) error { return nil }
+func (c *tlsClient) Settle(context.Context) (uint64, error) { return 0, nil }
 
 func (c *tlsClient) Close() error { return c.conn.Close() }
 

@@ -1,0 +1,227 @@
+// Package localtransport carries weida between runtimes of one process (weida-protocol §2.1, weida-supplement §7). There is no TLS,
+// no identity, no timer and no window of a whole link: a stream is memory that one side writes and the other reads.
+package localtransport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/weir-agent/weir/weida/transport"
+)
+
+const (
+	// DefaultWindow is how many bytes a writer may be ahead of the reader of a stream.
+	DefaultWindow = 1 << 20
+	// DefaultMaxStreams is how many live streams each side of a link may have opened; another one waits.
+	DefaultMaxStreams = 255
+	// MaxBusBytes bounds the name of a bus.
+	MaxBusBytes = 256
+	// backlog is how many links may wait for Accept.
+	backlog = 16
+)
+
+var (
+	// ErrNoBus is returned by a dial to a bus that nobody listens on.
+	ErrNoBus = errors.New("localtransport: nobody listens on the bus")
+	// ErrBusTaken is returned by Listen on a bus that has a listener.
+	ErrBusTaken = errors.New("localtransport: the bus has a listener")
+	// ErrBusName is returned for a name that is empty, longer than MaxBusBytes or holds a control character.
+	ErrBusName = errors.New("localtransport: not a name of a bus")
+)
+
+// Buses are the in-process addresses of those runtimes that share it. The zero value has none and is ready for use; its methods may be
+// called by several goroutines at once.
+type Buses struct {
+	mu     sync.Mutex
+	listed map[string]*Listener
+}
+
+// Config bounds the links of a bus.
+type Config struct {
+	// Window is how many bytes a writer may be ahead of the reader of a stream; default DefaultWindow.
+	Window int
+	// MaxStreams is how many live streams each side of a link may have opened; default DefaultMaxStreams.
+	MaxStreams int
+}
+
+// Addr is the address of a bus.
+type Addr string
+
+// Network returns "inproc".
+func (Addr) Network() string { return "inproc" }
+
+// String returns the name of the bus.
+func (a Addr) String() string { return string(a) }
+
+// CheckBus refuses what is no name of a bus.
+func CheckBus(name string) error {
+	if name == "" || len(name) > MaxBusBytes {
+		return fmt.Errorf("%w: %d bytes, 1 to %d are possible", ErrBusName, len(name), MaxBusBytes)
+	}
+	for i := range len(name) {
+		if name[i] < 0x20 || name[i] == 0x7f {
+			return fmt.Errorf("%w: %q holds a control character", ErrBusName, name)
+		}
+	}
+	return nil
+}
+
+// Listen takes a bus, until Close. It fails with ErrBusTaken or ErrBusName.
+func (b *Buses) Listen(name string, conf Config) (*Listener, error) {
+	if err := CheckBus(name); err != nil {
+		return nil, err
+	}
+	if conf.Window == 0 {
+		conf.Window = DefaultWindow
+	}
+	if conf.MaxStreams == 0 {
+		conf.MaxStreams = DefaultMaxStreams
+	}
+	l := &Listener{buses: b, name: name, conf: conf, links: make(chan *link, backlog), closed: make(chan struct{})}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listed[name] != nil {
+		return nil, fmt.Errorf("%w: %q", ErrBusTaken, name)
+	}
+	if b.listed == nil {
+		b.listed = map[string]*Listener{}
+	}
+	b.listed[name] = l
+	return l, nil
+}
+
+// Dial makes a link to whoever listens on a bus. It waits for its acceptance where many wait, until ctx ends, and fails with ErrNoBus where nobody
+// listens.
+func (b *Buses) Dial(ctx context.Context, name string) (transport.Link, error) {
+	b.mu.Lock()
+	l := b.listed[name]
+	b.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("%w %q", ErrNoBus, name)
+	}
+	dialled, accepted := l.pair()
+	select {
+	case l.links <- accepted:
+		return dialled, nil
+	case <-l.closed:
+	case <-ctx.Done():
+	}
+	dialled.Close(transport.CodeCanceled, "")
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return nil, fmt.Errorf("%w %q", ErrNoBus, name)
+}
+
+// Listener accepts the links of one bus.
+type Listener struct {
+	buses *Buses
+	name  string
+	conf  Config
+	links chan *link
+
+	mu     sync.Mutex
+	closed chan struct{}
+	live   map[*link]struct{} // accepted ends of links that have not ended
+	idle   chan struct{}      // closed when the last of them ends; nil while nobody waits
+}
+
+var _ transport.Listener = (*Listener)(nil)
+
+func (l *Listener) pair() (dialled, accepted *link) {
+	dialled, accepted = newLinks(l.conf.Window, l.conf.MaxStreams, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.live, accepted)
+		if len(l.live) == 0 && l.idle != nil {
+			close(l.idle)
+			l.idle = nil
+		}
+	})
+	dialled.info.Remote, accepted.info.Local = l.Addr(), l.Addr()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.live == nil {
+		l.live = map[*link]struct{}{}
+	}
+	l.live[accepted] = struct{}{}
+	return dialled, accepted
+}
+
+// Accept returns the next link.
+func (l *Listener) Accept(ctx context.Context) (transport.Link, error) {
+	select {
+	case <-l.closed:
+		return nil, transport.ErrListenerClosed
+	default:
+	}
+	select {
+	case link := <-l.links:
+		return link, nil
+	case <-l.closed:
+		return nil, transport.ErrListenerClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Addr returns the name of the bus.
+func (l *Listener) Addr() net.Addr { return Addr(l.name) }
+
+// Close frees the bus and refuses the links that were not accepted.
+func (l *Listener) Close() error {
+	l.buses.mu.Lock()
+	if l.buses.listed[l.name] == l {
+		delete(l.buses.listed, l.name)
+	}
+	l.buses.mu.Unlock()
+	l.mu.Lock()
+	select {
+	case <-l.closed:
+	default:
+		close(l.closed)
+	}
+	l.mu.Unlock()
+	for {
+		select {
+		case waiting := <-l.links:
+			waiting.Close(transport.CodeShutdown, "")
+		default:
+			return nil
+		}
+	}
+}
+
+// Wait waits until every link has ended; when ctx ends first, the rest is ended.
+func (l *Listener) Wait(ctx context.Context) error {
+	l.mu.Lock()
+	var idle chan struct{}
+	if len(l.live) > 0 {
+		if l.idle == nil {
+			l.idle = make(chan struct{})
+		}
+		idle = l.idle
+	}
+	l.mu.Unlock()
+	if idle == nil {
+		return nil
+	}
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	rest := make([]*link, 0, len(l.live))
+	for link := range l.live {
+		rest = append(rest, link)
+	}
+	l.mu.Unlock()
+	for _, link := range rest {
+		link.Close(transport.CodeShutdown, "")
+	}
+	return ctx.Err()
+}
