@@ -134,3 +134,55 @@ func BenchmarkConnect(b *testing.B) {
 		check(b, p.Close())
 	}
 }
+
+// BenchmarkPublish measures copies that were received, of 64-byte messages to many subscribers on links of their own, with at most so many
+// messages under way that none is dropped.
+func BenchmarkPublish(b *testing.B) {
+	for _, n := range []int{8, 256} {
+		b.Run(fmt.Sprintf("subscribers=%d", n), func(b *testing.B) {
+			s, c, url := benchPair(b, "/p", Options{MaxConnectionsPerPeer: n})
+			p := must1(s.Publisher("/p"))(b)
+			const underWay = 64
+			// A token is given back for each message that a subscriber has received; a message needs one of each.
+			tokens := make([]chan struct{}, n)
+			for i := range tokens {
+				tokens[i] = make(chan struct{}, underWay)
+				sub := c.Subscriber(ClientTLS{})
+				check(b, sub.Subscribe("a.#"))
+				check(b, sub.Connect(b.Context(), url))
+				go func() {
+					buf := make([]byte, 128)
+					for {
+						in, err := sub.Recv(context.Background())
+						if err != nil {
+							return
+						}
+						for err == nil {
+							_, err = in.Read(buf)
+						}
+						<-tokens[i]
+					}
+				}()
+			}
+			s.subscribers(b, "/p", n, n)
+			body := make([]byte, 64)
+			b.ReportAllocs()
+			sent := 0
+			for b.Loop() {
+				for _, t := range tokens {
+					t <- struct{}{}
+				}
+				if got, err := p.Publish(Meta{Topic: "a.b"}, body); got != n || err != nil {
+					b.Fatalf("queued for %d, %v; dropped %+v", got, err, p.Dropped())
+				}
+				sent++
+			}
+			for _, t := range tokens { // wait for the rest
+				for range underWay {
+					t <- struct{}{}
+				}
+			}
+			b.ReportMetric(float64(sent*n)/b.Elapsed().Seconds(), "copies/s")
+		})
+	}
+}

@@ -28,6 +28,19 @@ type conn struct {
 	ready  chan struct{}
 	agreed wire.Agreed
 
+	// handlers are the goroutines that serve one-way streams.
+	handlers sync.WaitGroup
+	// control holds a token while a SUBSCRIBE, UNSUBSCRIBE or CREDIT is served: one after the other, so that what an acceptor is told is in order.
+	control chan struct{}
+	// members and filters are what the peer has subscribed to, by path, and with how many filters in all. The namespace's lock of subscriptions guards them.
+	members map[string]*member
+	filters int
+	// bus brings a bus's copies to the peer; it is set before the link is up, and nil for other endpoints.
+	bus *courier
+	// numbers counts what this side sends; order judges the numbers of what it receives.
+	numbers numbering
+	order   sequencing
+
 	mu sync.Mutex
 	// heard is set by the first HELLO of the peer.
 	heard bool
@@ -37,7 +50,7 @@ type conn struct {
 
 // startConn takes over a link, or closes it where the runtime is closed. owner is told when it has ended; it may be nil.
 func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (*conn, error) {
-	c := &conn{rt: rt, link: link, ns: ns, ready: make(chan struct{})}
+	c := &conn{rt: rt, link: link, ns: ns, ready: make(chan struct{}), control: make(chan struct{}, 1)}
 	c.parking = transport.NewParking(max(0, rt.opts.Limits.MaxConcurrentUniStreams) + max(0, rt.opts.Limits.MaxConcurrentBidiStreams))
 	if err := rt.addConn(c); err != nil {
 		link.Close(transport.CodeShutdown, "shutting down")
@@ -57,6 +70,8 @@ func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (
 		if owner != nil {
 			owner()
 		}
+		c.handlers.Wait()
+		c.unsubscribeAll()
 	})
 	return c, nil
 }
@@ -120,6 +135,25 @@ func (c *conn) sendFrame(ctx context.Context, frame []byte) error {
 	return s.CloseWrite()
 }
 
+// sendControl sends a frame that is all of a one-way stream, and returns its receipt if the link keeps one. A peer that stops reading has read what it wants.
+func (c *conn) sendControl(ctx context.Context, frame []byte) (*transport.Receipt, error) {
+	s, err := c.link.OpenUni(ctx)
+	if err != nil {
+		return nil, err
+	}
+	receipt, err := s.Receipt()
+	if err != nil {
+		receipt = nil
+	}
+	if _, err = s.Write(frame); err == nil {
+		err = s.CloseWrite()
+	}
+	if _, stopped := errors.AsType[*transport.StopError](err); stopped {
+		err = nil
+	}
+	return receipt, err
+}
+
 // takeHello judges the peer's HELLO.
 func (c *conn) takeHello(header []byte) error {
 	theirs, err := wire.ParseHello(header)
@@ -142,6 +176,7 @@ func (c *conn) takeHello(header []byte) error {
 	// If the timer has fired, the link is closed, and what is ready then serves nobody.
 	c.hello.Stop()
 	c.agreed = agreed
+	c.beginSequencing()
 	close(c.ready)
 	return nil
 }
@@ -154,7 +189,7 @@ func (c *conn) acceptUni() {
 		if err != nil {
 			return
 		}
-		c.rt.tasks.Go(func() { c.settle(c.handleUni(s)) })
+		c.handlers.Go(func() { c.settle(c.handleUni(s)) })
 	}
 }
 
@@ -201,12 +236,8 @@ func (c *conn) handleUni(s transport.ReceiveStream) error {
 		return c.takeTransfer(s, header)
 	case wire.KindCursor:
 		return c.takeCursor(s, header)
-	case wire.KindSubscribe, wire.KindUnsubscribe:
-		// A side that publishes nothing may ignore them (§6.4), but not what is malformed.
-		_, err = wire.ParseSubscription(header)
-	case wire.KindCredit:
-		// Without a queue a grant is ignored (§4).
-		_, err = wire.ParseCredit(header)
+	case wire.KindSubscribe, wire.KindUnsubscribe, wire.KindCredit:
+		err = c.takeControl(p.Kind, header)
 	}
 	s.Stop(transport.CodeNoError) // nothing may follow that anybody wants
 	return err
@@ -218,13 +249,23 @@ func (c *conn) takeTransfer(s transport.ReceiveStream, header []byte) error {
 	if err != nil {
 		return err
 	}
-	e, verdict := c.route(&d, wire.Uni)
-	if !verdict.accept {
-		s.Stop(verdict.stop)
-		return nil
-	}
-	e.put(c, Incoming{Transfer: newIncoming(context.Background(), c, s, &d)})
+	c.sequence(arrival{stream: s, data: &d})
 	return nil
+}
+
+// deliver brings a one-way transfer to its endpoint.
+func (c *conn) deliver(a arrival) {
+	e, verdict := c.route(a.data, wire.Uni)
+	if verdict.accept && e.admit != nil && !e.admit(c) {
+		verdict = decision{stop: transport.CodeLimitExceeded}
+	}
+	if !verdict.accept {
+		a.stream.Stop(verdict.stop)
+		return
+	}
+	in := newIncoming(context.Background(), c, a.stream, a.data)
+	in.meta.Gap, in.identity = a.gap, a.identity
+	e.put(Incoming{Transfer: in}, c.link.Done())
 }
 
 // handleBi serves one exchange, until it is queued or refused.
@@ -246,7 +287,7 @@ func (c *conn) handleBi(w transport.SendStream, r transport.ReceiveStream) error
 	}
 	e, verdict := c.route(&d, wire.Initiating)
 	if verdict.accept {
-		e.put(c, Incoming{Request: newRequest(c, w, newIncoming(context.Background(), c, r, &d))})
+		e.put(Incoming{Request: newRequest(c, w, newIncoming(context.Background(), c, r, &d))}, c.link.Done())
 		return nil
 	}
 	r.Stop(verdict.stop)

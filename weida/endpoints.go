@@ -20,6 +20,17 @@ func (l *Listener) Acceptor(path string) (*Acceptor, error) {
 	return &Acceptor{e}, nil
 }
 
+// QueueAcceptor claims a path for transfers of both kinds, and is told of subscriptions and grants at the path, too: what a queue is built on. News of
+// subscriptions that there are already comes first. It fails as Acceptor does.
+func (l *Listener) QueueAcceptor(path string) (*Acceptor, error) {
+	e, err := l.ns.claim(&endpoint{path: path, kind: routeAcceptor, queue: make(chan Incoming, l.rt.opts.EndpointQueue), told: true})
+	if err != nil {
+		return nil, err
+	}
+	l.rt.spawn(func() { l.ns.tellAll(e) })
+	return &Acceptor{e}, nil
+}
+
 // Puller claims a path for one-way transfers. It fails as Acceptor does.
 func (l *Listener) Puller(path string) (*Puller, error) {
 	e, err := l.ns.register(path, routePuller, l.rt.opts.EndpointQueue)

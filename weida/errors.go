@@ -44,6 +44,10 @@ var (
 	ErrTransport = errors.New("transport failure")
 	// ErrClosed: the runtime, the endpoint or the transfer was closed by this side.
 	ErrClosed = errors.New("closed")
+	// ErrInvalidFilter: a filter is too long or breaks its grammar.
+	ErrInvalidFilter = errors.New("invalid filter")
+	// ErrNotSubscribed: there is no subscription with that filter.
+	ErrNotSubscribed = errors.New("not subscribed")
 	// ErrReplied: the request was answered before.
 	ErrReplied = errors.New("request already answered")
 )

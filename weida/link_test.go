@@ -95,7 +95,7 @@ func TestGuaranteesAreNegotiated(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for name, o := range map[string]Options{
-		"ordering is not built":         {Offered: Guarantees{Ordering: wire.OrderDetect}},
+		"ordering by key is not built":  {Offered: Guarantees{Ordering: wire.OrderPerKey}},
 		"required above offered":        {Required: Guarantees{Acknowledgement: wire.AckStored}},
 		"durability without its level":  {Offered: Guarantees{Durability: wire.Flushed}},
 		"negative queue":                {EndpointQueue: -1},
@@ -292,7 +292,7 @@ func TestClosedEndpointKeepsNothing(t *testing.T) {
 	conns := p.s.rt.snapshot()
 	check(t, p.pull.Close())
 	for range 100 { // the queue has room, so either branch of put may be taken
-		p.pull.e.put(conns[0], Incoming{})
+		p.pull.e.put(Incoming{}, conns[0].link.Done())
 	}
 	if n := len(p.pull.e.queue); n != 0 {
 		t.Errorf("%d are left in the queue", n)

@@ -44,8 +44,12 @@ type Meta struct {
 	Report ReportOrder
 	// Achieved is the level reached for the message that is answered. It belongs on replies.
 	Achieved Opt[Level]
+	// DeliveryAttempt is for queues alone: how often they have handed the message out, this time included. It is written from 2 on.
+	DeliveryAttempt uint64
 	// Extensions are at most 16, ascending by key.
 	Extensions []Extension
+
+	sequence Opt[uint64]
 }
 
 // ReportOrder is which levels a sender wants reported. No levels order no report.
@@ -70,6 +74,8 @@ type IncomingMeta struct {
 	Peer PeerIdentity
 	// Sequence counts the sender's transfers where ordering was negotiated.
 	Sequence Opt[uint64]
+	// Gap says which numbers before this transfer's were missed, where ordering was negotiated.
+	Gap Gap
 	// Producer names the producer where it is not Peer. It is a claim.
 	Producer Opt[Fingerprint]
 	// Achieved is the level that the peer has reached for the message that this reply answers.
@@ -102,7 +108,7 @@ func some[T comparable](v T) wire.Opt[T] {
 func (m *Meta) header(path string, reportID uint64) wire.Data {
 	d := wire.Data{
 		Endpoint: some(path), ContentLen: some(m.ContentLen), ContentType: some(m.ContentType), Topic: some(m.Topic),
-		Achieved: m.Achieved, Extensions: m.Extensions,
+		Achieved: m.Achieved, Extensions: m.Extensions, DeliveryAttempt: m.DeliveryAttempt, Sequence: m.sequence,
 	}
 	if !m.Trace.IsZero() {
 		d.Traceparent, d.Tracestate = wire.Some(m.Trace.Traceparent()), some(m.Trace.State)
@@ -119,6 +125,9 @@ func incomingMeta(c *conn, d *wire.Data) IncomingMeta {
 		Endpoint: d.Endpoint.Value, ContentType: d.ContentType.Value, ContentLen: d.ContentLen, Topic: d.Topic, Peer: c.link.Info().Peer,
 		Sequence: d.Sequence, Producer: Opt[Fingerprint]{Value: d.Producer.Value, Set: d.Producer.Set}, Achieved: d.Achieved, DeliveryAttempt: max(1, d.DeliveryAttempt), Extensions: d.Extensions,
 		Report: ReportOrder{d.Report.Value.Levels, d.Report.Value.FinalOnly}, Guarantees: c.agreed.Guarantees,
+	}
+	if c.agreed.Guarantees.Ordering == wire.OrderNone {
+		m.Sequence = Opt[uint64]{} // whoever has not negotiated it ignores it (§6.2)
 	}
 	if d.Traceparent.Set {
 		if t, err := ParseTraceparent(d.Traceparent.Value); err == nil {

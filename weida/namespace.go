@@ -13,9 +13,14 @@ type namespace struct {
 	mu     sync.RWMutex
 	byPath map[string]*endpoint
 	closed bool
+	done   chan struct{} // closed with the namespace
+
+	subs subscriptions
 }
 
-func newNamespace() *namespace { return &namespace{byPath: make(map[string]*endpoint)} }
+func newNamespace() *namespace {
+	return &namespace{byPath: make(map[string]*endpoint), done: make(chan struct{}), subs: subscriptions{byPath: make(map[string][]*member)}}
+}
 
 func (n *namespace) find(path string) *endpoint {
 	n.mu.RLock()
@@ -25,10 +30,16 @@ func (n *namespace) find(path string) *endpoint {
 
 // register claims a path for an endpoint with a queue of the depth given.
 func (n *namespace) register(path string, kind routeKind, depth int) (*endpoint, error) {
+	return n.claim(&endpoint{path: path, kind: kind, queue: make(chan Incoming, depth)})
+}
+
+// claim claims the path of an endpoint for it.
+func (n *namespace) claim(e *endpoint) (*endpoint, error) {
+	path := e.path
 	if err := CheckPath(path); err != nil {
 		return nil, opError("register", path, err)
 	}
-	e := &endpoint{ns: n, path: path, kind: kind, queue: make(chan Incoming, depth), closed: make(chan struct{})}
+	e.ns, e.closed = n, make(chan struct{})
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
@@ -44,7 +55,10 @@ func (n *namespace) register(path string, kind routeKind, depth int) (*endpoint,
 // close closes every endpoint and registers no more.
 func (n *namespace) close() {
 	n.mu.Lock()
-	n.closed = true
+	if !n.closed {
+		n.closed = true
+		close(n.done)
+	}
 	all := make([]*endpoint, 0, len(n.byPath))
 	for _, e := range n.byPath {
 		all = append(all, e)
@@ -63,11 +77,16 @@ type endpoint struct {
 	queue  chan Incoming
 	closed chan struct{}
 	once   sync.Once
+
+	topics bool               // what arrives is numbered by topic, as a publisher does
+	told   bool               // subscriptions at the path are told as Incoming
+	joined func(c *conn)      // is called when somebody has subscribed; may be nil
+	admit  func(c *conn) bool // says whether a link may send here; nil admits all
 }
 
 // put queues what has arrived, waiting while the queue is full. This is where back-pressure arises: nobody reads the stream meanwhile. What comes to
-// a closed endpoint is refused.
-func (e *endpoint) put(c *conn, in Incoming) {
+// a closed endpoint is refused. It reports whether it was queued, which it is not when gone is closed first.
+func (e *endpoint) put(in Incoming, gone <-chan struct{}) bool {
 	select {
 	case e.queue <- in:
 		select {
@@ -75,26 +94,33 @@ func (e *endpoint) put(c *conn, in Incoming) {
 			e.refuseQueued() // it may have come behind close's own
 		default:
 		}
+		return true
 	case <-e.closed:
 		in.refuse(transport.CodeUnknownEndpoint, wire.CodeUnknownEndpoint)
-	case <-c.link.Done():
+	case <-gone:
 	}
+	return false
 }
 
 // take returns what has arrived first.
 func (e *endpoint) take(ctx context.Context) (Incoming, error) {
+	return takeFrom(ctx, e.queue, e.closed, e.path)
+}
+
+// takeFrom takes from the queue of one endpoint or several until closed is closed or ctx ends.
+func takeFrom(ctx context.Context, queue <-chan Incoming, closed <-chan struct{}, name string) (Incoming, error) {
 	select {
-	case in := <-e.queue:
+	case in := <-queue:
 		return in, nil
 	default:
 	}
 	select {
-	case in := <-e.queue:
+	case in := <-queue:
 		return in, nil
-	case <-e.closed:
-		return Incoming{}, opError("accept", e.path, ErrClosed)
+	case <-closed:
+		return Incoming{}, opError("accept", name, ErrClosed)
 	case <-ctx.Done():
-		return Incoming{}, opError("accept", e.path, context.Cause(ctx))
+		return Incoming{}, opError("accept", name, context.Cause(ctx))
 	}
 }
 
@@ -120,12 +146,14 @@ func (e *endpoint) refuseQueued() {
 	}
 }
 
-// Incoming is what an Acceptor yields: a transfer or a request, and never both.
+// Incoming is what an Acceptor yields: one of its fields is set, and the others are nil.
 type Incoming struct {
 	// Transfer is a one-way transfer.
 	Transfer *IncomingTransfer
 	// Request is an exchange.
 	Request *IncomingRequest
+	// Subscription is news of a subscription, which comes to a QueueAcceptor alone.
+	Subscription *SubscriptionEvent
 }
 
 func (in Incoming) refuse(stop uint64, answer wire.ErrorCode) {

@@ -14,13 +14,16 @@ import (
 // Guarantees is one level for each dimension that two sides negotiate (weida-supplement §1.7). The zero value is core, which everybody has.
 type Guarantees = wire.Guarantees
 
-// The levels that a broker may offer and its clients require, for the fields of Guarantees; the rest is in package wire.
+// The levels that this library honours, and those that a broker may offer and its clients require, for the fields of Guarantees; the rest is in package wire.
 const (
-	AckAccepted   = wire.AckAccepted
-	AckStored     = wire.AckStored
-	AckReplicated = wire.AckReplicated
-	Written       = wire.Written
-	Flushed       = wire.Flushed
+	OrderDetect     = wire.OrderDetect
+	OrderReassemble = wire.OrderReassemble
+	DedupBounded    = wire.DedupBounded
+	AckAccepted     = wire.AckAccepted
+	AckStored       = wire.AckStored
+	AckReplicated   = wire.AckReplicated
+	Written         = wire.Written
+	Flushed         = wire.Flushed
 )
 
 // Limits bounds what one link may make this side hold. Zero fields mean the defaults of weida-supplement §1.14.
@@ -37,6 +40,18 @@ type Limits struct {
 	IdleTimeout time.Duration
 	// HelloTimeout ends a link on which the peer's HELLO does not come, 10 s by default.
 	HelloTimeout time.Duration
+	// MaxSubscriptions is how many filters a peer may hold on a link, over all paths, 256 by default. One more ends the link with LIMIT_EXCEEDED.
+	MaxSubscriptions int
+	// SubscriberBufferBytes is how many bytes of payload wait for one subscriber or member of a bus, 8 MiB by default. What does not fit is
+	// dropped for that one alone.
+	SubscriberBufferBytes int
+	// MaxSequenceScopes is for how many paths and topics numbers are kept on a link, and how many topics a publisher numbers and counts drops of, 1024 by default.
+	// Beyond it nothing is tracked.
+	MaxSequenceScopes int
+	// MaxReorderHold is how many transfers a link holds back to put them in order, 256 by default and at most half of MaxConcurrentUniStreams.
+	MaxReorderHold int
+	// MaxDedupEntries is how many transfers a link remembers to know repeats, 4096 by default.
+	MaxDedupEntries int
 	// NoReceipts makes links that keep no receipts and pay nothing for them: Delivery.Wait then fails, and a drain waits for nothing.
 	NoReceipts bool
 }
@@ -81,7 +96,7 @@ type Options struct {
 	// proved key, 64 by default. One more is closed with LIMIT_EXCEEDED after its handshake.
 	MaxConnections, MaxConnectionsPerPeer int
 	// EndpointQueue is how many transfers wait at an endpoint to be taken, 256 by default. When it is full, the streams of further ones are not
-	// read, which closes their windows.
+	// read, which closes their windows. It is also how many copies wait for one subscriber or member of a bus.
 	EndpointQueue int
 	// MaxResolvedAddresses is how many addresses of a host are tried, 8 by default, and ConnectAttemptTimeout how long each but the last, 250 ms by default.
 	MaxResolvedAddresses  int
@@ -111,6 +126,11 @@ type Options struct {
 // Defaults of Options and Limits.
 const (
 	defaultHelloTimeout          = 10 * time.Second
+	defaultMaxSubscriptions      = 256
+	defaultSubscriberBufferBytes = 8 << 20
+	defaultMaxSequenceScopes     = 1024
+	defaultMaxReorderHold        = 256
+	defaultMaxDedupEntries       = 4096
 	defaultMaxConnections        = 1024
 	defaultMaxConnectionsPerPeer = 64
 	defaultEndpointQueue         = 256
@@ -138,6 +158,11 @@ func (o Options) filled() (Options, error) {
 	orDefault(&o.Limits.MaxConcurrentUniStreams, quictransport.DefaultMaxUniStreams)
 	orDefault(&o.Limits.MaxConcurrentBidiStreams, quictransport.DefaultMaxBidiStreams)
 	orDefault(&o.Limits.HelloTimeout, defaultHelloTimeout)
+	orDefault(&o.Limits.MaxSubscriptions, defaultMaxSubscriptions)
+	orDefault(&o.Limits.SubscriberBufferBytes, defaultSubscriberBufferBytes)
+	orDefault(&o.Limits.MaxSequenceScopes, defaultMaxSequenceScopes)
+	orDefault(&o.Limits.MaxReorderHold, defaultMaxReorderHold)
+	orDefault(&o.Limits.MaxDedupEntries, defaultMaxDedupEntries)
 	orDefault(&o.MaxConnections, defaultMaxConnections)
 	orDefault(&o.MaxConnectionsPerPeer, defaultMaxConnectionsPerPeer)
 	orDefault(&o.EndpointQueue, defaultEndpointQueue)
@@ -160,6 +185,11 @@ func (o Options) filled() (Options, error) {
 		{"Limits.MaxHeaderBytes", o.Limits.MaxHeaderBytes},
 		{"Limits.StreamReceiveWindow", o.Limits.StreamReceiveWindow},
 		{"Limits.ConnectionReceiveWindow", o.Limits.ConnectionReceiveWindow},
+		{"Limits.MaxSubscriptions", o.Limits.MaxSubscriptions},
+		{"Limits.SubscriberBufferBytes", o.Limits.SubscriberBufferBytes},
+		{"Limits.MaxSequenceScopes", o.Limits.MaxSequenceScopes},
+		{"Limits.MaxReorderHold", o.Limits.MaxReorderHold},
+		{"Limits.MaxDedupEntries", o.Limits.MaxDedupEntries},
 		{"MaxConnections", o.MaxConnections},
 		{"MaxConnectionsPerPeer", o.MaxConnectionsPerPeer},
 		{"EndpointQueue", o.EndpointQueue},
@@ -182,8 +212,10 @@ func (o Options) checkGuarantees() error {
 	if _, err := wire.AppendHello(nil, &hello); err != nil {
 		return fmt.Errorf("weida options: guarantees: %w", err)
 	}
-	core := Guarantees{Acknowledgement: o.Offered.Acknowledgement, Durability: o.Offered.Durability, Replicas: o.Offered.Replicas}
-	if o.Offered != core {
+	rest := o.Offered
+	rest.Acknowledgement, rest.Durability, rest.Replicas = 0, 0, 0
+	rest.Ordering, rest.Deduplication, rest.DedupWindowMillis = 0, 0, 0
+	if rest != (Guarantees{}) || o.Offered.Ordering > wire.OrderReassemble || o.Offered.Deduplication > wire.DedupBounded {
 		return fmt.Errorf("weida options: guarantees %v: %w", o.Offered, ErrUnsupported)
 	}
 	return nil

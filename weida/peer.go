@@ -87,6 +87,14 @@ func (r *Requester) Request(ctx context.Context, meta Meta, body []byte) (*Incom
 	if err != nil {
 		return nil, opened(err)
 	}
+	if len(body) > inlineRequest {
+		body = slices.Clone(body)
+	}
+	return r.set.rt.ask(t, reply, body)
+}
+
+// ask sends a whole request and waits for the reply. A body of more than inlineRequest bytes may be read until later.
+func (rt *Runtime) ask(t *OutgoingTransfer, reply *ReplyStream, body []byte) (*IncomingTransfer, error) {
 	if len(body) <= inlineRequest {
 		if err := t.sendRequest(body); err != nil {
 			_ = reply.Close() // it always returns nil
@@ -94,9 +102,8 @@ func (r *Requester) Request(ctx context.Context, meta Meta, body []byte) (*Incom
 		}
 		return reply.Recv()
 	}
-	own := slices.Clone(body)
 	sent := make(chan error, 1)
-	if !r.set.rt.spawn(func() { sent <- t.sendRequest(own) }) {
+	if !rt.spawn(func() { sent <- t.sendRequest(body) }) {
 		t.Cancel()
 		_ = reply.Close()
 		return nil, opened(ErrClosed)

@@ -17,6 +17,7 @@ type peerSet struct {
 	terms  ClientTLS
 	ns     *namespace // where the streams that the peers begin find endpoints
 	events eventLog
+	attach func(ctx context.Context, c *conn, path string) error // what is done on each link before it is up; may be nil
 
 	mu      sync.Mutex
 	slots   []*slot
@@ -57,7 +58,7 @@ func (s *peerSet) connect(ctx context.Context, url string) error {
 	if known, err := s.known(url); known || err != nil {
 		return opError("connect", url, err)
 	}
-	c, err := s.rt.dial(ctx, addr, s.terms, s.ns)
+	c, err := s.dial(ctx, addr)
 	if err != nil {
 		return opError("connect", url, err)
 	}
@@ -73,6 +74,19 @@ func (s *peerSet) connect(ctx context.Context, url string) error {
 		return opError("connect", url, err)
 	}
 	return nil
+}
+
+// dial makes a link on which all is done that must be before it is up.
+func (s *peerSet) dial(ctx context.Context, a Address) (*conn, error) {
+	c, err := s.rt.dial(ctx, a, s.terms, s.ns)
+	if err != nil || s.attach == nil {
+		return c, err
+	}
+	if err := s.attach(ctx, c, a.Path); err != nil {
+		c.link.Close(transport.CodeCanceled, "gave up")
+		return nil, outcomeOf(err)
+	}
+	return c, nil
 }
 
 // known reports whether there is a slot for an address that was not given up.
@@ -176,7 +190,7 @@ func (s *peerSet) redial(sl *slot, lost *ConnectionLostError) (*conn, GaveUp) {
 			return nil, GaveUp{}
 		}
 		var c *conn
-		if c, err = s.rt.dial(sl.ctx, sl.addr, s.terms, s.ns); err == nil {
+		if c, err = s.dial(sl.ctx, sl.addr); err == nil {
 			return c, GaveUp{}
 		}
 		if why, final := judgeRedial(err, sl.addr.Pinned); final {
@@ -329,7 +343,7 @@ func (s *peerSet) open(ctx context.Context, meta *Meta) (*OutgoingTransfer, erro
 		}
 		w, err := c.link.OpenUni(ctx)
 		if err == nil {
-			return newOutgoing(ctx, c, w, path, meta, true)
+			return c.newNumbered(ctx, w, path, meta)
 		}
 		if c.link.Err() == nil {
 			return nil, ended(ctx, err)

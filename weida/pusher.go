@@ -86,7 +86,7 @@ func (p *Pusher) tryOpen(ctx context.Context, meta *Meta) (*OutgoingTransfer, er
 		}
 		w, err := c.link.OpenUni(ctx)
 		if err == nil {
-			return newOutgoing(ctx, c, w, path, meta, true)
+			return c.newNumbered(ctx, w, path, meta)
 		}
 		if c.link.Err() == nil {
 			return nil, ended(ctx, err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -157,3 +158,6 @@ func deadline(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
+
+// breathe lets others run, in a loop that waits for a state of which nothing tells.
+func breathe() { runtime.Gosched() }

@@ -18,6 +18,7 @@ type Runtime struct {
 	draining atomic.Bool
 	tasks    sync.WaitGroup
 	book     peerBook
+	repeats  atomic.Uint64 // transfers that were dropped because they had come before
 
 	mu        sync.Mutex
 	closed    bool
@@ -38,6 +39,9 @@ func NewRuntime(opts Options) (*Runtime, error) {
 		book: peerBook{live: make(map[bookKey]*bookEntry)},
 	}, nil
 }
+
+// SuppressedDuplicates is how many transfers were read and dropped because they had come before, where deduplication was negotiated.
+func (rt *Runtime) SuppressedDuplicates() uint64 { return rt.repeats.Load() }
 
 // addConn registers a link and holds the runtime's tasks open for the caller.
 func (rt *Runtime) addConn(c *conn) error {

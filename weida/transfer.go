@@ -147,6 +147,7 @@ type IncomingTransfer struct {
 	reportID wire.Opt[uint64]
 	reporter atomic.Pointer[Reporter]
 	unwatch  func() bool
+	identity *identity   // by which a repeat would be known; nil where nothing is remembered
 	over     atomic.Bool // read to its end, failed, or stopped
 }
 
@@ -168,6 +169,9 @@ func (t *IncomingTransfer) Read(p []byte) (int, error) {
 	if err != nil {
 		t.over.Store(true)
 		t.unwatch()
+		if err != io.EOF && t.identity != nil {
+			t.conn.order.forget(*t.identity) // it is not here, so that another attempt is no repeat
+		}
 		if err != io.EOF { //nolint:errorlint // io.EOF itself, as io.Reader has it
 			err = opError("read", t.meta.Endpoint, ended(t.ctx, err))
 		}

@@ -11,6 +11,10 @@
 //	bound      dialling    what goes over
 //	Puller     Pusher      one-way transfers
 //	Replier    Requester   exchanges
+//	Publisher  Subscriber  a copy of each message to all who want its topic
+//	BoundPair  DialledPair one-way transfers in both directions, between two alone
+//	Replier    Surveyor    one exchange with each peer, within a time
+//	BusMember  BusMember   a copy of each message to all that the sender has dialled
 //	Acceptor   Peer        both, without a pattern
 //
 // A Listener is one namespace of paths, reached through any number of bindings. A path is opaque: nothing in it means anything but being equal to another.
@@ -39,6 +43,12 @@
 //
 // An error tells more: IsDefinite reports whether it is certain that nothing was done, so that trying again does nothing twice. After ErrIndeterminate and
 // ErrNoReply it is not.
+//
+// # Copies, numbers and repeats
+//
+// A Publisher and a BusMember never wait for anybody: each receiver has a queue with bounds, and a copy that does not fit is dropped for that one alone and counted. Where both sides
+// offer it in Options.Offered, one-way transfers are numbered: OrderDetect tells of gaps in IncomingMeta.Gap, OrderReassemble holds transfers back until
+// their predecessors are there or too many wait, and DedupBounded drops what has come before. A link on which one side does not offer it has none of it; Options.Required refuses such a link.
 //
 // # Ends
 //
