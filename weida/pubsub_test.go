@@ -310,6 +310,7 @@ func TestStreamedPublish(t *testing.T) {
 	if n, err := in.Read(got); n != 0 || err != io.EOF {
 		t.Errorf("got %d, %v, want io.EOF", n, err)
 	}
+	<-w.ctx.Done() // nothing is kept of it
 	_, err := w.WriteNow(chunk)
 	wantErr(t, err, ErrClosed)
 	_, err = w.Finish()
