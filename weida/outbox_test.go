@@ -27,6 +27,7 @@ func newOutage(t *testing.T, o Options) *outage {
 	for push.PeerCount() > 0 {
 		time.Sleep(time.Millisecond) // of the bubble's clock
 	}
+	synctest.Wait() // until the loss was told
 	return &outage{rig, s, push}
 }
 

@@ -20,6 +20,7 @@ type Publication struct {
 	cancel context.CancelFunc
 	copies []*streamedCopy
 	done   atomic.Bool
+	left   atomic.Int64 // copies that are being written, and one until Finish
 }
 
 // streamedCopy is a subscriber's copy of a publication.
@@ -44,14 +45,24 @@ func newStreamedCopy(w *Publication, m *member, meta Meta, sequence wire.Opt[uin
 	if m.conn.agreed.Guarantees.Ordering != wire.OrderNone {
 		meta.sequence = sequence
 	}
+	w.left.Add(1)
 	if !m.conn.rt.spawn(func() { c.run(m.path, meta) }) {
 		c.drop(unsent)
+		w.leave()
 	}
 	return c
 }
 
+// leave frees the context when nothing uses it any more.
+func (w *Publication) leave() {
+	if w.left.Add(-1) == 0 {
+		w.cancel()
+	}
+}
+
 // run writes a copy until its end.
 func (c *streamedCopy) run(path string, meta Meta) {
+	defer c.w.leave()
 	defer c.cancel()
 	err := c.write(path, meta)
 	c.end()
@@ -233,6 +244,7 @@ func (w *Publication) Finish() (int, error) {
 		}
 		c.to.mu.Unlock()
 	}
+	w.leave()
 	return n, nil
 }
 

@@ -202,6 +202,7 @@ func (p *Publisher) Open(ctx context.Context, meta Meta) (*Publication, error) {
 	meta.Extensions = slices.Clone(meta.Extensions)
 	w := &Publication{p: p, topic: meta.Topic}
 	w.ctx, w.cancel = context.WithCancel(ctx)
+	w.left.Store(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sequence := p.number(meta.Topic)

@@ -174,6 +174,13 @@ func TestTooManySubscriptions(t *testing.T) {
 	s.subscribers(t, "/b", 0, 0)
 	frame("/c", "x")
 	s.subscribers(t, "/c", 1, 1)
+	s.ns.subs.mu.RLock()
+	for _, c := range s.rt.snapshot() {
+		if len(c.members) != 2 {
+			t.Errorf("the link is known at %d paths, want 2", len(c.members))
+		}
+	}
+	s.ns.subs.mu.RUnlock()
 	frame("/d", "x")
 	wantClose(t, link, transport.CodeLimitExceeded)
 	s.subscribers(t, "/a", 0, 0)
@@ -310,6 +317,16 @@ func TestStreamedPublish(t *testing.T) {
 	if n, err := in.Read(got); n != 0 || err != io.EOF {
 		t.Errorf("got %d, %v, want io.EOF", n, err)
 	}
+	<-w.ctx.Done() // nothing is kept of it, and no room
+	f.s.ns.subs.mu.RLock()
+	for _, m := range f.s.ns.subs.byPath["/p"] {
+		m.mu.Lock()
+		if m.bytes != 0 {
+			t.Errorf("%d bytes are still charged", m.bytes)
+		}
+		m.mu.Unlock()
+	}
+	f.s.ns.subs.mu.RUnlock()
 	_, err := w.WriteNow(chunk)
 	wantErr(t, err, ErrClosed)
 	_, err = w.Finish()
