@@ -34,7 +34,7 @@ var edges = map[string][]string{
 	},
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
-	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport"},
+	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
 	"weida/transport":                {},
 	"weida/transport/simnet":         {},

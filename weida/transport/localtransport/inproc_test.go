@@ -154,12 +154,12 @@ func TestNames(t *testing.T) {
 func TestWaitEndsWhatIsLeft(t *testing.T) {
 	var b Buses
 	l := listen(t, &b, Config{})
-	dialled, accepted := pair(t, &b, l)
+	dialled, _ := pair(t, &b, l)
 	dialled.Close(0, "")
 	if err := l.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	dialled, accepted = pair(t, &b, l)
+	dialled, accepted := pair(t, &b, l)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := l.Wait(ended); !errors.Is(err, context.Canceled) {
