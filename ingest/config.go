@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/ingest/frame"
+	"github.com/weir-agent/weir/internal/unixsocket"
 	"github.com/weir-agent/weir/wab"
 	"github.com/weir-agent/weir/wab/record"
 )
@@ -101,7 +102,7 @@ func (c Config) fill() (Config, error) {
 	setDefault(&c.PipelineRecords, defaultPipelineRecords)
 	setDefault(&c.PipelineBytes, defaultPipelineBytes)
 	setDefault(&c.MemoryBytes, defaultMemoryBytes)
-	if err := checkPath(c.Path); err != nil {
+	if err := unixsocket.CheckPath(c.Path); err != nil {
 		faults = append(faults, err)
 	}
 	fault(c.MaxConnections < 1, "max_connections is %d, 1 is the least", c.MaxConnections)

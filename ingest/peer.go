@@ -5,6 +5,8 @@ import (
 	"net"
 	"os"
 	"slices"
+
+	"github.com/weir-agent/weir/internal/unixsocket"
 )
 
 const rootUID = 0
@@ -13,20 +15,12 @@ const rootUID = 0
 // the id must be one of uids or, if there are none, this process's own or root's
 // ("Socket setup"). What cannot be told is refused.
 func allowed(nc *net.UnixConn, uids []uint32) error {
-	raw, err := nc.SyscallConn()
+	cred, err := unixsocket.Peer(nc)
 	if err != nil {
-		return fmt.Errorf("ingest: peer credentials: %w", err)
+		return fmt.Errorf("ingest: %w", err)
 	}
-	var uid uint32
-	var credErr error
-	if err := raw.Control(func(fd uintptr) { uid, credErr = peerUID(int(fd)) }); err != nil {
-		return fmt.Errorf("ingest: peer credentials: %w", err)
-	}
-	if credErr != nil {
-		return fmt.Errorf("ingest: peer credentials: %w", credErr)
-	}
-	if !uidAllowed(uid, uids, uint32(os.Geteuid())) {
-		return fmt.Errorf("ingest: user id %d may not connect", uid)
+	if !uidAllowed(cred.UID, uids, uint32(os.Geteuid())) {
+		return fmt.Errorf("ingest: user id %d may not connect", cred.UID)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/ingest/frame"
+	"github.com/weir-agent/weir/internal/unixsocket"
 )
 
 // Server listens on one socket and serves its connections. Its methods are safe
@@ -18,7 +19,7 @@ import (
 type Server struct {
 	cfg       Config
 	appenders []Appender
-	sock      *Socket
+	sock      *unixsocket.Socket
 	mem       memory
 	count     counters
 	begun     time.Time
@@ -46,7 +47,7 @@ func New(cfg Config, appenders []Appender) (*Server, error) {
 		return nil, errors.New("ingest: there is no shard to append to")
 	}
 	cfg.PeerUIDs = slices.Clone(cfg.PeerUIDs)
-	sock, err := Listen(cfg.Path)
+	sock, err := unixsocket.Listen(cfg.Path)
 	if err != nil {
 		return nil, err
 	}

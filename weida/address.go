@@ -10,16 +10,39 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/transport/localtransport"
 )
 
-// Scheme is the scheme of addresses that are reached over QUIC.
-const Scheme = "weida"
+// The schemes of addresses (weida-supplement §7). Each names its transport, and none falls back to another.
+const (
+	// Scheme is for what is reached over QUIC.
+	Scheme = "weida"
+	// SchemeInproc is for what is reached within a process.
+	SchemeInproc = "weida+inproc"
+	// SchemePipe is for named pipes of Windows. Such an address can be read and not dialled.
+	SchemePipe = "weida+pipe"
+)
+
+// Carrier is what an address is reached over.
+type Carrier uint8
+
+// The carriers, in the order of the schemes.
+const (
+	OverQUIC Carrier = iota
+	OverInproc
+	OverPipe
+)
+
+// scheme returns the scheme of a carrier.
+func (c Carrier) scheme() string { return [...]string{Scheme, SchemeInproc, SchemePipe}[c] }
 
 const (
 	// MaxPathBytes bounds an endpoint path (weida-supplement §14).
 	MaxPathBytes = 512
 	// maxHostBytes is the longest name that DNS can hold.
 	maxHostBytes = 253
+	// maxPipeBytes bounds the name of a pipe.
+	maxPipeBytes = 256
 )
 
 // What an address or a path was refused for; the errors of ParseAddress and CheckPath wrap one of them.
@@ -35,9 +58,15 @@ var (
 // Address says where to dial, which endpoint to ask for there and, if it names a fingerprint, who must answer:
 //
 //	weida://[sha256:<64 hex>@]host:port/path
+//	weida+inproc://bus/path
+//	weida+pipe://name/path
 //
 // It is comparable.
 type Address struct {
+	// Carrier says which of the following fields are set: Pin, Pinned, Host and Port for OverQUIC, Local for the others.
+	Carrier Carrier
+	// Local is the name of the bus or the pipe.
+	Local string
 	// Pin is the only peer that may answer, if Pinned is set. It overrides every trust.
 	Pin    Fingerprint
 	Pinned bool
@@ -53,30 +82,64 @@ type Address struct {
 // ParseAddress reads an address (weida-supplement §14). Its error wraps ErrInvalidAddress, ErrInvalidFingerprint or ErrInvalidEndpointPath.
 func ParseAddress(s string) (Address, error) {
 	scheme, rest, ok := strings.Cut(s, "://")
-	if !ok || scheme != Scheme {
+	if !ok {
 		return Address{}, fmt.Errorf("%w: it does not begin with %s://", ErrInvalidAddress, Scheme)
 	}
 	authority, path := rest, ""
 	if i := strings.IndexByte(rest, '/'); i >= 0 {
 		authority, path = rest[:i], rest[i:]
 	}
-	var a Address
-	if pin, host, ok := strings.Cut(authority, "@"); ok {
-		f, err := ParseFingerprint(pin)
-		if err != nil {
-			return Address{}, fmt.Errorf("%w: %w", ErrInvalidAddress, err)
-		}
-		a.Pin, a.Pinned, authority = f, true, host
-	}
+	a := Address{Path: path}
 	var err error
-	if a.Host, a.Port, err = splitHostPort(authority); err != nil {
+	switch scheme {
+	case Scheme:
+		err = a.setRemote(authority)
+	case SchemeInproc:
+		a.Carrier, a.Local = OverInproc, authority
+		err = checkBus(authority)
+	case SchemePipe:
+		a.Carrier, a.Local = OverPipe, authority
+		err = checkPipe(authority)
+	default:
+		err = errors.New("its scheme is not known")
+	}
+	if err != nil {
 		return Address{}, fmt.Errorf("%w: %w", ErrInvalidAddress, err)
 	}
 	if err := CheckPath(path); err != nil {
 		return Address{}, err
 	}
-	a.Path = path
 	return a, nil
+}
+
+// setRemote reads the authority of an address over QUIC.
+func (a *Address) setRemote(authority string) error {
+	if pin, host, ok := strings.Cut(authority, "@"); ok {
+		f, err := ParseFingerprint(pin)
+		if err != nil {
+			return err
+		}
+		a.Pin, a.Pinned, authority = f, true, host
+	}
+	var err error
+	a.Host, a.Port, err = splitHostPort(authority)
+	return err
+}
+
+// checkBus refuses what cannot stand as a bus in an address. No key can be named there.
+func checkBus(name string) error {
+	if strings.ContainsAny(name, "/@") {
+		return errors.New("the name of the bus holds a slash or an at sign")
+	}
+	return localtransport.CheckBus(name)
+}
+
+// checkPipe refuses what cannot be the name of a pipe.
+func checkPipe(name string) error {
+	if name == "" || len(name) > maxPipeBytes || strings.ContainsAny(name, `\@`) {
+		return fmt.Errorf("the name of the pipe is not of 1 to %d bytes without a backslash or an at sign", maxPipeBytes)
+	}
+	return nil
 }
 
 // splitHostPort takes "host:port" or "[IPv6]:port" apart.
@@ -130,8 +193,11 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Authority returns host:port, with an IPv6 address in brackets.
+// Authority returns what stands between the scheme and the path, without a pin: host:port with an IPv6 address in brackets, or the local name.
 func (a Address) Authority() string {
+	if a.Carrier != OverQUIC {
+		return a.Local
+	}
 	return net.JoinHostPort(a.Host, strconv.FormatUint(uint64(a.Port), 10))
 }
 
@@ -147,5 +213,5 @@ func (a Address) String() string {
 	if a.Pinned {
 		pin = a.Pin.String() + "@"
 	}
-	return Scheme + "://" + pin + a.Authority() + a.Path
+	return a.Carrier.scheme() + "://" + pin + a.Authority() + a.Path
 }

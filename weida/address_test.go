@@ -27,6 +27,17 @@ func TestParseAddress(t *testing.T) {
 		{"the root", "weida://h:1/", Address{Host: "h", Port: 1, Path: "/"}, nil},
 		{"longest path", "weida://h:1" + longest, Address{Host: "h", Port: 1, Path: longest}, nil},
 
+		{"in process", "weida+inproc://a bus:1/x", Address{Carrier: OverInproc, Local: "a bus:1", Path: "/x"}, nil},
+		{"a pipe", "weida+pipe://name/x", Address{Carrier: OverPipe, Local: "name", Path: "/x"}, nil},
+
+		{"no bus", "weida+inproc:///x", Address{}, ErrInvalidAddress},
+		{"a pin before a bus", "weida+inproc://sha256:" + digits + "@bus/x", Address{}, ErrInvalidAddress},
+		{"bus too long", "weida+inproc://" + strings.Repeat("b", 257) + "/x", Address{}, ErrInvalidAddress},
+		{"newline in the bus", "weida+inproc://a\nb/x", Address{}, ErrInvalidAddress},
+		{"bus without a path", "weida+inproc://bus", Address{}, ErrInvalidEndpointPath},
+		{"backslash in the pipe", `weida+pipe://a\b/x`, Address{}, ErrInvalidAddress},
+		{"no pipe", "weida+pipe:///x", Address{}, ErrInvalidAddress},
+		{"unknown carrier", "weida+tcp://h:1/x", Address{}, ErrInvalidAddress},
 		{"empty", "", Address{}, ErrInvalidAddress},
 		{"no scheme", "h:1/x", Address{}, ErrInvalidAddress},
 		{"another scheme", "https://h:1/x", Address{}, ErrInvalidAddress},

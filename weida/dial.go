@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -62,6 +63,13 @@ func (b *peerBook) release(key bookKey) {
 
 // dial makes a link to an address, on which negotiation has succeeded. ctx bounds all of it.
 func (rt *Runtime) dial(ctx context.Context, a Address, terms ClientTLS, ns *namespace) (*conn, error) {
+	if a.Carrier != OverQUIC {
+		link, err := rt.dialLocal(ctx, a)
+		if err != nil {
+			return nil, err
+		}
+		return rt.negotiate(ctx, link, ns, nil)
+	}
 	link, err := rt.dialLink(ctx, a, terms)
 	if err != nil {
 		return nil, err
@@ -77,9 +85,16 @@ func (rt *Runtime) dial(ctx context.Context, a Address, terms ClientTLS, ns *nam
 		link.Close(transport.CodeCanceled, "another peer answered")
 		return nil, err
 	}
-	c, err := rt.startConn(link, ns, func() { rt.book.release(key) })
+	return rt.negotiate(ctx, link, ns, func() { rt.book.release(key) })
+}
+
+// negotiate takes over a link that was dialled, and waits until both sides have agreed. ended is called once, when the link has ended; it may be nil.
+func (rt *Runtime) negotiate(ctx context.Context, link transport.Link, ns *namespace, ended func()) (*conn, error) {
+	c, err := rt.startConn(link, ns, ended)
 	if err != nil {
-		rt.book.release(key)
+		if ended != nil {
+			ended()
+		}
 		return nil, err
 	}
 	if err := c.negotiated(ctx); err != nil {
@@ -87,6 +102,18 @@ func (rt *Runtime) dial(ctx context.Context, a Address, terms ClientTLS, ns *nam
 		return nil, err
 	}
 	return c, nil
+}
+
+// dialLocal makes a link within the machine. That nobody is there is a peer that is gone (weida-supplement §7).
+func (rt *Runtime) dialLocal(ctx context.Context, a Address) (transport.Link, error) {
+	if a.Carrier == OverPipe {
+		return nil, fmt.Errorf("%w: %s on %s", ErrUnsupported, SchemePipe, runtime.GOOS)
+	}
+	link, err := rt.opts.Buses.Dial(ctx, a.Local)
+	if err != nil && ctx.Err() == nil {
+		err = &ConnectionLostError{Cause: CausePeerClosed, Err: err}
+	}
+	return link, err
 }
 
 // dialLink tries the addresses of a host in order.

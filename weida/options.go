@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-agent/weir/weida/transport/localtransport"
 	"github.com/weir-agent/weir/weida/transport/quictransport"
 	"github.com/weir-agent/weir/weida/wire"
 )
@@ -52,9 +53,14 @@ type Limits struct {
 	MaxReorderHold int
 	// MaxDedupEntries is how many transfers a link remembers to know repeats, 4096 by default.
 	MaxDedupEntries int
+	// MaxLocalStreams is how many live streams each side of a link within the machine may have opened, 255 by default. An open at the bound waits.
+	MaxLocalStreams int
 	// NoReceipts makes links that keep no receipts and pay nothing for them: Delivery.Wait then fails, and a drain waits for nothing.
 	NoReceipts bool
 }
+
+// Buses are the in-process addresses of the runtimes that share it. The zero value has none and is ready for use.
+type Buses = localtransport.Buses
 
 // OutboxFull is what Pusher.Send does when the outbox is full.
 type OutboxFull uint8
@@ -119,6 +125,8 @@ type Options struct {
 	ReportInterval time.Duration
 	// Resolver replaces the system's look-up of addresses.
 	Resolver Resolver
+	// Buses are the in-process addresses. Runtimes reach each other through BindInproc if they were given the same; nil is a set of the runtime's own.
+	Buses *Buses
 	// DialFrom is the socket from which links are dialled, and the runtime's from then on; nil opens one when it is first needed.
 	DialFrom net.PacketConn
 }
@@ -163,6 +171,7 @@ func (o Options) filled() (Options, error) {
 	orDefault(&o.Limits.MaxSequenceScopes, defaultMaxSequenceScopes)
 	orDefault(&o.Limits.MaxReorderHold, defaultMaxReorderHold)
 	orDefault(&o.Limits.MaxDedupEntries, defaultMaxDedupEntries)
+	orDefault(&o.Limits.MaxLocalStreams, localtransport.DefaultMaxStreams)
 	orDefault(&o.MaxConnections, defaultMaxConnections)
 	orDefault(&o.MaxConnectionsPerPeer, defaultMaxConnectionsPerPeer)
 	orDefault(&o.EndpointQueue, defaultEndpointQueue)
@@ -175,6 +184,9 @@ func (o Options) filled() (Options, error) {
 	orDefault(&o.OutboxBytes, defaultOutboxBytes)
 	orDefault(&o.ReportBytes, defaultReportBytes)
 	orDefault(&o.ReportInterval, defaultReportInterval)
+	if o.Buses == nil {
+		o.Buses = new(Buses)
+	}
 	if o.Resolver == nil {
 		o.Resolver = systemResolver
 	}
@@ -190,6 +202,7 @@ func (o Options) filled() (Options, error) {
 		{"Limits.MaxSequenceScopes", o.Limits.MaxSequenceScopes},
 		{"Limits.MaxReorderHold", o.Limits.MaxReorderHold},
 		{"Limits.MaxDedupEntries", o.Limits.MaxDedupEntries},
+		{"Limits.MaxLocalStreams", o.Limits.MaxLocalStreams},
 		{"MaxConnections", o.MaxConnections},
 		{"MaxConnectionsPerPeer", o.MaxConnectionsPerPeer},
 		{"EndpointQueue", o.EndpointQueue},
@@ -235,6 +248,10 @@ func (o *Options) quic() quictransport.Config {
 		StreamReceiveWindow: uint64(l.StreamReceiveWindow), ConnectionReceiveWindow: uint64(l.ConnectionReceiveWindow),
 		KeepAlive: l.KeepAlive, IdleTimeout: l.IdleTimeout, NoReceipts: l.NoReceipts,
 	}
+}
+
+func (o *Options) local() localtransport.Config {
+	return localtransport.Config{Window: o.Limits.StreamReceiveWindow, MaxStreams: o.Limits.MaxLocalStreams}
 }
 
 func systemResolver(ctx context.Context, host string) ([]netip.Addr, error) {

@@ -19,11 +19,25 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a network with runtimes on it, all of which are shut down when the test ends.
 type rig struct {
-	t   testing.TB
-	net *simnet.Network
+	t       testing.TB
+	net     *simnet.Network
+	buses   Buses
+	over    Carrier // of the servers
+	servers int
 }
 
-func newRig(t testing.TB) *rig { return &rig{t, simnet.New(1, simnet.Conditions{})} }
+func newRig(t testing.TB) *rig { return &rig{t: t, net: simnet.New(1, simnet.Conditions{})} }
+
+// overEach runs a test over each carrier.
+func overEach(t *testing.T, run func(t *testing.T, r *rig)) {
+	for _, over := range []Carrier{OverQUIC, OverInproc} {
+		t.Run(over.scheme(), func(t *testing.T) {
+			r := newRig(t)
+			r.over = over
+			run(t, r)
+		})
+	}
+}
 
 // runtime makes a runtime with a socket of its own on the network.
 func (r *rig) runtime(o Options) *Runtime {
@@ -31,6 +45,7 @@ func (r *rig) runtime(o Options) *Runtime {
 	if o.DialFrom == nil {
 		o.DialFrom = r.net.Listen()
 	}
+	o.Buses = &r.buses
 	rt, err := NewRuntime(o)
 	if err != nil {
 		r.t.Fatal(err)
@@ -55,7 +70,23 @@ type server struct {
 // server makes a server with an identity of its own, or of another server's.
 func (r *rig) server(o Options) *server {
 	r.t.Helper()
-	return r.serverAt(o, r.net.Listen(), generate(r.t))
+	if r.over == OverQUIC {
+		return r.serverAt(o, r.net.Listen(), generate(r.t))
+	}
+	rt := r.runtime(o)
+	s := &server{Listener: rt.Listener(), rt: rt}
+	s.binding = r.bind(s)
+	return s
+}
+
+// bind makes a server reachable at one more address of the rig's carrier.
+func (r *rig) bind(s *server) *Binding {
+	r.t.Helper()
+	r.servers++
+	if r.over == OverInproc {
+		return must1(s.BindInproc(fmt.Sprintf("bus %d", r.servers)))(r.t)
+	}
+	return must1(s.BindPacketConn(r.net.Listen(), ServerTLS{Identity: s.id}))(r.t)
 }
 
 func (r *rig) serverAt(o Options, socket net.PacketConn, id *Identity) *server {
@@ -71,6 +102,9 @@ func (r *rig) serverAt(o Options, socket net.PacketConn, id *Identity) *server {
 
 // url is the address of a path.
 func (s *server) url(path string) string {
+	if s.id == nil {
+		return fmt.Sprintf("weida+%s://%v%s", s.binding.Addr().Network(), s.binding.Addr(), path)
+	}
 	return fmt.Sprintf("weida://%v@%v%s", s.id.Fingerprint(), s.binding.Addr(), path)
 }
 

@@ -2,6 +2,7 @@ package weida
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -203,10 +204,11 @@ type Listener struct {
 	closed   bool
 }
 
-// Binding is a socket on which a listener is reached.
+// Binding is an address on which a listener is reached.
 type Binding struct {
 	listener *Listener
-	quic     *quictransport.Listener
+	socket   transport.Listener
+	maxConns int // of links, where the socket does not bound them itself; 0 where it does
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
@@ -248,7 +250,25 @@ func (l *Listener) BindPacketConn(socket net.PacketConn, terms ServerTLS) (*Bind
 	if err != nil {
 		return nil, opError("bind", addr, err)
 	}
-	b := &Binding{listener: l, quic: quic, conns: make(map[*conn]struct{})}
+	return l.bind(addr, &Binding{listener: l, socket: quic, conns: make(map[*conn]struct{})})
+}
+
+// BindInproc makes the listener reachable within the process, on a bus of Options.Buses: 1 to 256 bytes without a control character, a slash or an at sign.
+// Peers dial weida+inproc://bus/path. They have no identity, as there is nobody else to prove.
+func (l *Listener) BindInproc(bus string) (*Binding, error) {
+	if err := checkBus(bus); err != nil {
+		return nil, opError("bind", bus, fmt.Errorf("%w: %w", ErrInvalidAddress, err))
+	}
+	o := &l.rt.opts
+	socket, err := o.Buses.Listen(bus, o.local())
+	if err != nil {
+		return nil, opError("bind", bus, err)
+	}
+	return l.bind(bus, &Binding{listener: l, socket: socket, maxConns: o.MaxConnections, conns: make(map[*conn]struct{})})
+}
+
+// bind starts a binding, or closes its socket where the listener is closed.
+func (l *Listener) bind(addr string, b *Binding) (*Binding, error) {
 	l.mu.Lock()
 	refused := l.closed || !l.rt.spawn(b.run)
 	if !refused {
@@ -256,10 +276,10 @@ func (l *Listener) BindPacketConn(socket net.PacketConn, terms ServerTLS) (*Bind
 	}
 	l.mu.Unlock()
 	if refused {
-		ctx, cancel := context.WithTimeout(context.Background(), o.ShutdownTimeout)
+		ctx, cancel := context.WithTimeout(context.Background(), l.rt.opts.ShutdownTimeout)
 		defer cancel()
-		_ = quic.Close()
-		_ = quic.Wait(ctx)
+		_ = b.socket.Close()
+		_ = b.socket.Wait(ctx)
 		return nil, opError("bind", addr, ErrClosed)
 	}
 	return b, nil
@@ -269,9 +289,13 @@ func (l *Listener) BindPacketConn(socket net.PacketConn, terms ServerTLS) (*Bind
 func (b *Binding) run() {
 	rt := b.listener.rt
 	for {
-		link, err := b.quic.Accept(context.Background())
+		link, err := b.socket.Accept(context.Background())
 		if err != nil {
 			return
+		}
+		if b.full() {
+			link.Close(transport.CodeLimitExceeded, "too many connections")
+			continue
 		}
 		var c *conn
 		ready := make(chan struct{})
@@ -284,6 +308,13 @@ func (b *Binding) run() {
 		}
 		close(ready)
 	}
+}
+
+// full reports whether there is no room for another link.
+func (b *Binding) full() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.maxConns > 0 && len(b.conns) >= b.maxConns
 }
 
 // remember keeps a link for Close, or closes it where Close was called.
@@ -304,7 +335,7 @@ func (b *Binding) forget(c *conn) {
 }
 
 // Addr is the address that peers dial.
-func (b *Binding) Addr() net.Addr { return b.quic.Addr() }
+func (b *Binding) Addr() net.Addr { return b.socket.Addr() }
 
 // Close closes the binding's links with SHUTDOWN and frees its address. It waits for them at most Options.ShutdownTimeout. The endpoints live on for
 // the listener's other bindings. It is idempotent.
@@ -325,11 +356,11 @@ func (b *Binding) shut(ctx context.Context) error {
 		conns = append(conns, c)
 	}
 	b.mu.Unlock()
-	err := b.quic.Close()
+	err := b.socket.Close()
 	for _, c := range conns {
 		c.link.Close(transport.CodeShutdown, "shutting down")
 	}
-	if werr := waitIdle(ctx, b.quic.Wait); err == nil {
+	if werr := waitIdle(ctx, b.socket.Wait); err == nil {
 		err = werr
 	}
 	return err

@@ -34,6 +34,12 @@
 // fingerprint or by a certificate authority. There is no other way to be accepted and none to skip the check. IncomingMeta.Peer says who sent a transfer,
 // as the handshake proved it.
 //
+// # Within a process
+//
+// Runtimes that were given the same Options.Buses reach each other through BindInproc and weida+inproc://bus/path, without TLS, and so without an identity:
+// there is nobody else to prove, and the terms that an endpoint was made with mean nothing there. A receipt is there as soon as the transfer is finished. There
+// is no falling back from one scheme to another.
+//
 // # What an outcome means
 //
 //   - Send, Finish and Respond return when the last byte was handed to the link. That says nothing about the other side.

@@ -22,8 +22,10 @@ var edges = map[string][]string{
 	"wab":             {"wab/record", "wab/vfs", "wab/segment"},
 	"wab/wabtest":     {"wab", "wab/record", "wab/vfs", "wab/vfs/vfstest", "wab/segment"},
 
+	"internal/unixsocket": {"golang.org/x/sys/unix"},
+
 	"ingest/frame": {"wab/record", "github.com/klauspost/crc32"},
-	"ingest":       {"ingest/frame", "wab/record", "wab", "golang.org/x/sys/unix"},
+	"ingest":       {"internal/unixsocket", "ingest/frame", "wab/record", "wab", "golang.org/x/sys/unix"},
 
 	"sinks":          {"wab/record"},
 	"sinks/discard":  {"sinks", "wab/record"},
@@ -34,11 +36,11 @@ var edges = map[string][]string{
 	},
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
-	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport"},
+	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
 	"weida/transport":                {},
 	"weida/transport/simnet":         {},
-	"weida/transport/localtransport": {"weida/transport"},
+	"weida/transport/localtransport": {"weida/transport", "internal/unixsocket"},
 	"weida/transport/transporttest":  {"weida/transport"},
 	"weida/transport/quictransport":  {"weida/transport", "github.com/quic-go/quic-go/..."},
 
@@ -56,7 +58,7 @@ var edges = map[string][]string{
 		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
-	"cmd/weir/internal/admin":   {"ingest", "drain/deadletter", "wab/record"},
+	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
 	"cmd/weir/internal/receive": {
 		"sinks/filesink", "wab/record", "wab/vfs", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},

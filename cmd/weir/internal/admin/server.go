@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/drain/deadletter"
-	"github.com/weir-agent/weir/ingest"
+	"github.com/weir-agent/weir/internal/unixsocket"
 )
 
 // Options says where to listen and what to answer.
@@ -54,7 +54,7 @@ func New(o Options) (*Server, error) {
 			return nil, fmt.Errorf("admin.listen: %w: choose another address with --admin", err)
 		}
 	}
-	unix, err := ingest.Listen(o.Socket)
+	unix, err := unixsocket.Listen(o.Socket)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("admin.socket: %w", err), s.Close())
 	}

@@ -1,4 +1,4 @@
-package ingest
+package unixsocket
 
 import (
 	"errors"
@@ -7,13 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID returns the user id of the process at the other end.
-func peerUID(fd int) (uint32, error) {
+func peer(fd int) (Credentials, error) {
 	cred, err := unix.GetsockoptXucred(fd, unix.SOL_LOCAL, unix.LOCAL_PEERCRED)
 	if err != nil {
-		return 0, err
+		return Credentials{}, err
 	}
-	return cred.Uid, nil
+	c := Credentials{UID: cred.Uid}
+	if cred.Ngroups > 0 {
+		c.GID = cred.Groups[0]
+	}
+	return c, nil
 }
 
 // newSocket makes a Unix socket that a child process does not inherit.
@@ -33,10 +36,10 @@ func newSocket() (int, error) {
 // before listen(2).
 func bindPrivate(fd int, path string) error {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return fmt.Errorf("ingest: bind %s: %w", path, err)
+		return fmt.Errorf("unix socket: bind %s: %w", path, err)
 	}
 	if err := unix.Chmod(path, socketMode); err != nil {
-		return fmt.Errorf("ingest: set the mode of %s: %w", path, err)
+		return fmt.Errorf("unix socket: set the mode of %s: %w", path, err)
 	}
 	return nil
 }

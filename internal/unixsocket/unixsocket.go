@@ -1,4 +1,5 @@
-package ingest
+// Package unixsocket makes listening Unix sockets that nobody but their owner can reach at any instant, and asks the kernel who is at the other end of one.
+package unixsocket
 
 import (
 	"errors"
@@ -12,23 +13,24 @@ import (
 )
 
 // ErrInUse says that another process listens on the socket, or is about to.
-var ErrInUse = errors.New("ingest: the socket is in use")
+var ErrInUse = errors.New("unix socket: it is in use")
 
 const (
-	// maxPathBytes is the room in sockaddr_un.sun_path without its NUL.
-	maxPathBytes = 107
+	// MaxPathBytes is the room in sockaddr_un.sun_path without its NUL.
+	MaxPathBytes = 107
 	lockSuffix   = ".lock"
 	socketMode   = 0o600
 	// backlog is how many connections may wait to be accepted.
 	backlog = 4096
 )
 
-func checkPath(path string) error {
+// CheckPath refuses what no socket can be named.
+func CheckPath(path string) error {
 	switch {
 	case path == "":
-		return errors.New("ingest: the socket has no path")
-	case len(path) > maxPathBytes:
-		return fmt.Errorf("ingest: the socket path has %d bytes, the operating system takes %d: %s", len(path), maxPathBytes, path)
+		return errors.New("unix socket: it has no path")
+	case len(path) > MaxPathBytes:
+		return fmt.Errorf("unix socket: the path has %d bytes, the operating system takes %d: %s", len(path), MaxPathBytes, path)
 	}
 	return nil
 }
@@ -60,7 +62,7 @@ type fileID struct{ dev, ino uint64 }
 // Listen takes the path, whose folder must exist, for this process: it locks, clears away a stale socket and
 // listens. ErrInUse: another process has it. What is there and is not a socket stays, and is an error.
 func Listen(path string) (*Socket, error) {
-	if err := checkPath(path); err != nil {
+	if err := CheckPath(path); err != nil {
 		return nil, err
 	}
 	lock, err := lockBeside(path)
@@ -83,21 +85,21 @@ func lockBeside(path string) (*os.File, error) {
 	name := path + lockSuffix
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CREAT|unix.O_NOFOLLOW|unix.O_CLOEXEC|unix.O_NONBLOCK, socketMode)
 	if err != nil {
-		return nil, fmt.Errorf("ingest: open the lock %s: %w", name, err)
+		return nil, fmt.Errorf("unix socket: open the lock %s: %w", name, err)
 	}
 	file := os.NewFile(uintptr(fd), name)
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, errors.Join(fmt.Errorf("ingest: look at the lock %s: %w", name, err), file.Close())
+		return nil, errors.Join(fmt.Errorf("unix socket: look at the lock %s: %w", name, err), file.Close())
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
-		return nil, errors.Join(fmt.Errorf("ingest: the lock %s is not a plain file of this user", name), file.Close())
+		return nil, errors.Join(fmt.Errorf("unix socket: the lock %s is not a plain file of this user", name), file.Close())
 	}
 	if err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = fmt.Errorf("%w: another process holds %s", ErrInUse, name)
 		} else {
-			err = fmt.Errorf("ingest: lock %s: %w", name, err)
+			err = fmt.Errorf("unix socket: lock %s: %w", name, err)
 		}
 		return nil, errors.Join(err, file.Close())
 	}
@@ -113,21 +115,21 @@ func removeStale(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("ingest: look at %s: %w", path, err)
+		return fmt.Errorf("unix socket: look at %s: %w", path, err)
 	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
-		return fmt.Errorf("ingest: %s exists and is not a socket: it is left alone", path)
+		return fmt.Errorf("unix socket: %s exists and is not a socket: it is left alone", path)
 	case int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("ingest: the socket %s belongs to user id %d: it is left alone", path, st.Uid)
+		return fmt.Errorf("unix socket: the socket %s belongs to user id %d: it is left alone", path, st.Uid)
 	}
 	conn, err := net.Dial("unix", path)
 	if err == nil {
 		return errors.Join(fmt.Errorf("%w: something answers at %s", ErrInUse, path), conn.Close())
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
-		return fmt.Errorf("ingest: cannot tell whether %s is in use: %w", path, err)
+		return fmt.Errorf("unix socket: cannot tell whether %s is in use: %w", path, err)
 	}
 	if err := unix.Unlink(path); err != nil {
-		return fmt.Errorf("ingest: remove the stale socket %s: %w", path, err)
+		return fmt.Errorf("unix socket: remove the stale socket %s: %w", path, err)
 	}
 	return nil
 }
@@ -135,7 +137,7 @@ func removeStale(path string) error {
 func (s *Socket) listen() error {
 	fd, err := newSocket()
 	if err != nil {
-		return fmt.Errorf("ingest: make a socket: %w", err)
+		return fmt.Errorf("unix socket: make a socket: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), s.path)
 	defer file.Close()
@@ -143,15 +145,15 @@ func (s *Socket) listen() error {
 		return err
 	}
 	if err := unix.Listen(fd, backlog); err != nil {
-		return errors.Join(fmt.Errorf("ingest: listen on %s: %w", s.path, err), s.unlink())
+		return errors.Join(fmt.Errorf("unix socket: listen on %s: %w", s.path, err), s.unlink())
 	}
 	l, err := net.FileListener(file)
 	if err != nil {
-		return errors.Join(fmt.Errorf("ingest: listen on %s: %w", s.path, err), s.unlink())
+		return errors.Join(fmt.Errorf("unix socket: listen on %s: %w", s.path, err), s.unlink())
 	}
 	unixListener, ok := l.(*net.UnixListener)
 	if !ok {
-		return errors.Join(fmt.Errorf("ingest: %s is no Unix socket", s.path), l.Close(), s.unlink())
+		return errors.Join(fmt.Errorf("unix socket: %s is no Unix socket", s.path), l.Close(), s.unlink())
 	}
 	s.UnixListener = unixListener
 	return nil
@@ -165,14 +167,14 @@ func (s *Socket) bind(fd int) error {
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(s.path, &st); err != nil {
-		return fmt.Errorf("ingest: look at %s: %w", s.path, err)
+		return fmt.Errorf("unix socket: look at %s: %w", s.path, err)
 	}
 	s.id = idOf(&st)
 	if st.Mode&unix.S_IFMT != unix.S_IFSOCK || int(st.Uid) != os.Geteuid() {
-		return fmt.Errorf("ingest: %s was replaced while it was made", s.path)
+		return fmt.Errorf("unix socket: %s was replaced while it was made", s.path)
 	}
 	if mode := st.Mode &^ unix.S_IFMT; mode != socketMode {
-		return errors.Join(fmt.Errorf("ingest: %s was made with mode %#o instead of %#o (check the umask)", s.path, mode, socketMode), s.unlink())
+		return errors.Join(fmt.Errorf("unix socket: %s was made with mode %#o instead of %#o (check the umask)", s.path, mode, socketMode), s.unlink())
 	}
 	return nil
 }
@@ -187,13 +189,13 @@ func (s *Socket) unlink() error {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		return fmt.Errorf("ingest: look at %s: %w", s.path, err)
+		return fmt.Errorf("unix socket: look at %s: %w", s.path, err)
 	}
 	if idOf(&st) != s.id {
 		return nil
 	}
 	if err := unix.Unlink(s.path); err != nil {
-		return fmt.Errorf("ingest: remove %s: %w", s.path, err)
+		return fmt.Errorf("unix socket: remove %s: %w", s.path, err)
 	}
 	return nil
 }
@@ -203,4 +205,28 @@ func (s *Socket) unlink() error {
 func (s *Socket) Close() error {
 	s.once.Do(func() { s.err = errors.Join(s.UnixListener.Close(), s.unlink(), s.lock.Close()) })
 	return s.err
+}
+
+// Credentials is who is at the other end of a socket.
+type Credentials struct {
+	UID, GID uint32
+	// PID is 0 where the kernel does not tell it. It is an observation: nothing may be allowed because of it.
+	PID int32
+}
+
+// Peer asks the kernel who made the connection, or who listened where this side made it.
+func Peer(nc *net.UnixConn) (Credentials, error) {
+	raw, err := nc.SyscallConn()
+	if err != nil {
+		return Credentials{}, fmt.Errorf("unix socket: peer credentials: %w", err)
+	}
+	var cred Credentials
+	var credErr error
+	if err := raw.Control(func(fd uintptr) { cred, credErr = peer(int(fd)) }); err != nil {
+		return Credentials{}, fmt.Errorf("unix socket: peer credentials: %w", err)
+	}
+	if credErr != nil {
+		return Credentials{}, fmt.Errorf("unix socket: peer credentials: %w", credErr)
+	}
+	return cred, nil
 }

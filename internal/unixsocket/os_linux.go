@@ -1,4 +1,4 @@
-package ingest
+package unixsocket
 
 import (
 	"fmt"
@@ -6,13 +6,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID returns the user id of the process at the other end.
-func peerUID(fd int) (uint32, error) {
+func peer(fd int) (Credentials, error) {
 	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 	if err != nil {
-		return 0, err
+		return Credentials{}, err
 	}
-	return cred.Uid, nil
+	return Credentials{UID: cred.Uid, GID: cred.Gid, PID: cred.Pid}, nil
 }
 
 // newSocket makes a Unix socket that a child process does not inherit.
@@ -24,10 +23,10 @@ func newSocket() (int, error) {
 // the name is born with it.
 func bindPrivate(fd int, path string) error {
 	if err := unix.Fchmod(fd, socketMode); err != nil {
-		return fmt.Errorf("ingest: set the mode of the socket: %w", err)
+		return fmt.Errorf("unix socket: set the mode of the socket: %w", err)
 	}
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		return fmt.Errorf("ingest: bind %s: %w", path, err)
+		return fmt.Errorf("unix socket: bind %s: %w", path, err)
 	}
 	return nil
 }

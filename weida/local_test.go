@@ -1,0 +1,89 @@
+package weida
+
+import (
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/weir-agent/weir/weida/transport/localtransport"
+)
+
+// inprocRig is a rig whose servers are reached within the process.
+func inprocRig(t *testing.T) *rig {
+	r := newRig(t)
+	r.over = OverInproc
+	return r
+}
+
+func TestBindInprocRefuses(t *testing.T) {
+	rig := inprocRig(t)
+	l := rig.runtime(Options{}).Listener()
+	must1(l.BindInproc("taken"))(t)
+	for _, bus := range []string{"", "a/b", "a@b", "a\x00b", strings.Repeat("b", 257)} {
+		_, err := l.BindInproc(bus)
+		wantErr(t, err, ErrInvalidAddress)
+	}
+	_, err := l.BindInproc("taken")
+	wantErr(t, err, localtransport.ErrBusTaken)
+	check(t, l.Close())
+	_, err = l.BindInproc("other")
+	wantErr(t, err, ErrClosed)
+	free := rig.runtime(Options{}).Listener()
+	for _, bus := range []string{"taken", "other"} { // both are free again
+		must1(free.BindInproc(bus))(t)
+	}
+}
+
+func TestDialLocalFailures(t *testing.T) {
+	p := inprocRig(t).runtime(Options{}).Peer(ClientTLS{})
+	err := p.Connect(t.Context(), "weida+inproc://nobody/x")
+	lost, ok := errors.AsType[*ConnectionLostError](err)
+	if !ok || lost.Cause != CausePeerClosed || !errors.Is(err, localtransport.ErrNoBus) {
+		t.Errorf("got %v, want the peer to be gone", err)
+	}
+	err = p.Connect(t.Context(), "weida+pipe://name/x")
+	wantErr(t, err, ErrUnsupported)
+	if err == nil || !strings.Contains(err.Error(), "weida+pipe on "+runtime.GOOS) {
+		t.Errorf("got %v, want it to name what is not supported", err)
+	}
+}
+
+// One runtime is a bus of its own where it was given none to share.
+func TestBusesAreNotSharedByThemselves(t *testing.T) {
+	one, other := must1(NewRuntime(Options{}))(t), must1(NewRuntime(Options{}))(t)
+	t.Cleanup(func() {
+		check(t, one.Shutdown())
+		check(t, other.Shutdown())
+	})
+	must1(one.Listener().BindInproc("bus"))(t)
+	check(t, one.Peer(ClientTLS{}).Connect(t.Context(), "weida+inproc://bus/x"))
+	wantErr(t, other.Peer(ClientTLS{}).Connect(t.Context(), "weida+inproc://bus/x"), ErrConnectionLost)
+}
+
+func TestInprocRefusesOneLinkTooMany(t *testing.T) {
+	rig := inprocRig(t)
+	s := rig.server(Options{MaxConnections: 1})
+	connect(t, rig.runtime(Options{}).Peer(ClientTLS{}), s.url("/x"))
+	wantErr(t, rig.runtime(Options{}).Peer(ClientTLS{}).Connect(t.Context(), s.url("/x")), ErrLimitExceeded)
+}
+
+// A binding that closes is a peer that closed the link; the link comes back when somebody binds again.
+func TestInprocIsDialledAgain(t *testing.T) {
+	rig := inprocRig(t)
+	s := rig.server(Options{})
+	pull := must1(s.Puller("/p"))(t)
+	push := rig.runtime(Options{Reconnect: ReconnectPolicy{Initial: 1}}).Pusher(ClientTLS{})
+	connect(t, push, s.url("/p"))
+	events := push.Events()
+	bus := s.binding.Addr().String()
+	check(t, s.binding.Close())
+	if e, ok := must1(events.Next(deadline(t)))(t).(Lost); !ok || e.Err.Cause != CausePeerClosed {
+		t.Errorf("got %+v, want the link lost by the peer", e)
+	}
+	must1(s.BindInproc(bus))(t)
+	check(t, push.Send(t.Context(), Meta{}, []byte("again")))
+	if got := collect(t, must1(pull.Recv(deadline(t)))(t)); got != "again" {
+		t.Errorf("got %q", got)
+	}
+}
