@@ -44,6 +44,8 @@ var edges = map[string][]string{
 	"weida/transport/transporttest":  {"weida/transport"},
 	"weida/transport/quictransport":  {"weida/transport", "github.com/quic-go/quic-go/..."},
 
+	"weida/broker": {"weida/wire"},
+
 	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
 

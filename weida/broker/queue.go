@@ -1,0 +1,315 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+const (
+	// MessageCharge is the fixed charge of a message in bytes, so that empty messages are not free.
+	MessageCharge = 256
+	// HeldGrants is how many credits a queue holds that came before their subscription.
+	HeldGrants = 64
+	// MaxSubscriptions bounds the subscriptions of a queue.
+	MaxSubscriptions = 4096
+
+	defaultBytes        = 64 << 20
+	defaultMaxUnsettled = 1024
+	defaultWindow       = 65536
+)
+
+var (
+	// ErrFull: the message does not fit into the byte bound of the queue.
+	ErrFull = errors.New("broker: the queue is full")
+	// ErrRetired: the queue admits no more messages.
+	ErrRetired = errors.New("broker: the queue is retired")
+	// ErrConfig: a value of a Config or of a State is out of its bounds.
+	ErrConfig = errors.New("broker: configuration")
+	// ErrSubscriptions: the queue has MaxSubscriptions already.
+	ErrSubscriptions = errors.New("broker: too many subscriptions")
+)
+
+// Config configures a queue. The zero value is usable.
+type Config struct {
+	// Bytes bounds the charge of all messages, unsettled ones too; default 64 MiB. Messages that a store gave back count, but are never refused.
+	Bytes int
+	// MaxUnsettled bounds the deliveries of one subscription that are not settled; default 1024.
+	MaxUnsettled int
+	// MaxAttempts is after how many attempts a message that comes back becomes a dead letter; 0: never.
+	MaxAttempts uint64
+	// Window is how many ids are known for the suppression of repeats; default 65536, negative: none.
+	Window int
+}
+
+func (c Config) filled() (Config, error) {
+	if c.Bytes < 0 || c.MaxUnsettled < 0 {
+		return c, fmt.Errorf("%w: Bytes and MaxUnsettled must not be negative", ErrConfig)
+	}
+	if c.Bytes == 0 {
+		c.Bytes = defaultBytes
+	}
+	if c.MaxUnsettled == 0 {
+		c.MaxUnsettled = defaultMaxUnsettled
+	}
+	if c.Window == 0 {
+		c.Window = defaultWindow
+	}
+	return c, nil
+}
+
+// state is where a message is. A message goes pending → ready → leaving → out, from there back to ready, to dead, or it is settled.
+type state uint8
+
+const (
+	pending state = iota // the store has not taken it yet
+	ready                // to be handed out
+	leaving              // an attempt is being stored
+	out                  // handed out, not settled
+	dead                 // a dead letter that is not taken yet
+	gone                 // settled or refused; it stays in the list until that is tidied
+)
+
+type entry struct {
+	seq      Seq
+	message  *Message
+	attempts uint64
+	state    state
+	sub      *subscription // of leaving and out; nil if it is gone
+}
+
+// Queue is the state of one queue. It is for one goroutine.
+type Queue struct {
+	config  Config
+	next    Seq
+	all     []*entry // in the order of seq
+	bySeq   map[Seq]*entry
+	gone    int // how many of all are gone
+	bytes   int // charged
+	ids     window
+	subs    []*subscription // in the order of their keys
+	last    Key             // that got a delivery last
+	held    []grant         // oldest first
+	ops     []Op            // for the next step
+	again   []Op            // settlements that the store did not take; they go with the next step that there is
+	flight  []Op            // of the step that is being stored
+	effects Effects         // for the next Done
+	retired Retirement
+	closing bool // Retire was called
+	paused  bool // nothing is handed out any more
+}
+
+// NewQueue returns a queue with what a store gave back. Messages that were handed out MaxAttempts times are dead letters at once.
+func NewQueue(c Config, st State) (*Queue, error) {
+	c, err := c.filled()
+	if err != nil {
+		return nil, err
+	}
+	q := &Queue{config: c, next: max(st.Next, 1), bySeq: map[Seq]*entry{}, ids: newWindow(c.Window)}
+	for _, id := range st.IDs {
+		q.ids.add(id, 0)
+	}
+	last := Seq(0)
+	for _, m := range st.Messages {
+		if m.Seq <= last || m.Seq >= q.next || m.Message == nil {
+			return nil, fmt.Errorf("%w: message %d after %d, next %d", ErrConfig, m.Seq, last, q.next)
+		}
+		last = m.Seq
+		e := &entry{seq: m.Seq, message: m.Message, attempts: m.Attempts}
+		q.insert(e)
+		q.back(e)
+	}
+	return q, nil
+}
+
+func (q *Queue) insert(e *entry) {
+	q.all = append(q.all, e)
+	q.bySeq[e.seq] = e
+	q.bytes += e.message.charge()
+	q.ids.add(e.message.ID, e.seq)
+}
+
+// remove takes a message out of the books. Its id stays known.
+func (q *Queue) remove(e *entry) {
+	e.state = gone
+	q.bytes -= e.message.charge()
+	delete(q.bySeq, e.seq)
+	e.message = nil
+	q.gone++
+	if q.gone*2 > len(q.all) {
+		q.all = slices.DeleteFunc(q.all, func(e *entry) bool { return e.state == gone })
+		q.gone = 0
+	}
+}
+
+// Room returns how many bytes of body may be admitted with these labels now (§11.2). A negative number means that the message
+// is refused unread.
+func (q *Queue) Room(m *Message) int {
+	if q.closing {
+		return -1
+	}
+	return q.config.Bytes - q.bytes - (m.charge() - len(m.Body))
+}
+
+// Admit takes a message in. Its outcome comes in the Effects of a later Done under the seq that it returns. Where the id is known, repeat is true and the
+// message is not taken in: seq is that of the first one if the store has yet to take that, and its outcome is the repeat's as well; seq is 0
+// if the repeat may be confirmed at once. Admit fails with ErrFull or ErrRetired.
+func (q *Queue) Admit(m *Message) (seq Seq, repeat bool, err error) {
+	if q.closing {
+		return 0, false, ErrRetired
+	}
+	if first, known := q.ids.find(m.ID); known {
+		if e := q.bySeq[first]; e != nil && e.state == pending {
+			return first, true, nil
+		}
+		return 0, true, nil
+	}
+	if q.Room(m) < len(m.Body) {
+		return 0, false, ErrFull
+	}
+	e := &entry{seq: q.next, message: m, state: pending}
+	q.next++
+	q.insert(e)
+	q.ops = append(q.ops, Op{Kind: OpAdmit, Seq: e.seq, Message: m})
+	return e.seq, false, nil
+}
+
+// Settle says that the consumer processed a delivery, or that somebody took a dead letter. A message that is not out is left alone: of a
+// settlement and a requeue the second one finds nothing.
+func (q *Queue) Settle(seq Seq) {
+	e := q.bySeq[seq]
+	if e == nil || e.state != out && e.state != dead {
+		return
+	}
+	if e.state == out {
+		q.retired.Settled++
+	}
+	e.free()
+	q.remove(e)
+	q.ops = append(q.ops, Op{Kind: OpSettle, Seq: seq})
+	q.scan()
+}
+
+// Requeue says that the report on a delivery ended without Processed. The message goes back to its old place.
+func (q *Queue) Requeue(seq Seq) {
+	e := q.bySeq[seq]
+	if e == nil || e.state != out {
+		return
+	}
+	q.requeue(e)
+	q.scan()
+}
+
+func (q *Queue) requeue(e *entry) {
+	e.free()
+	if q.closing {
+		q.retired.Requeued++
+	}
+	q.back(e)
+}
+
+// Failed says that a delivery could not be written. It does not count as an attempt or against the credit, and the subscription gets nothing
+// until something else happens in the queue.
+func (q *Queue) Failed(seq Seq) {
+	e := q.bySeq[seq]
+	if e == nil || e.state != out {
+		return
+	}
+	e.attempts--
+	if sub := e.sub; sub != nil {
+		sub.delivered--
+		sub.failed = true
+	}
+	e.free()
+	q.back(e)
+	q.deliver()
+}
+
+// back makes a message ready, or a dead letter.
+func (q *Queue) back(e *entry) {
+	if q.config.MaxAttempts > 0 && e.attempts >= q.config.MaxAttempts {
+		e.state = dead
+		q.effects.Dead = append(q.effects.Dead, Delivery{Seq: e.seq, Attempt: e.attempts, Message: e.message})
+		return
+	}
+	e.state = ready
+	for _, s := range q.subs {
+		s.passed = min(s.passed, e.seq-1)
+	}
+}
+
+// free ends the hold of a delivery on the slot of its subscription.
+func (e *entry) free() {
+	if e.sub != nil {
+		e.sub.unsettled--
+		e.sub = nil
+	}
+}
+
+// Dead returns the dead letters that nobody has taken yet, oldest first. It costs a pass over the messages.
+func (q *Queue) Dead() []Delivery {
+	var all []Delivery
+	for _, e := range q.all {
+		if e.state == dead {
+			all = append(all, Delivery{Seq: e.seq, Attempt: e.attempts, Message: e.message})
+		}
+	}
+	return all
+}
+
+// Stats is a queue at one instant.
+type Stats struct {
+	Messages  int // all that are not settled
+	Unsettled int // of these, handed out
+	Dead      int // of these, dead letters that nobody took yet
+	Bytes     int // charged
+	Consumers int // subscriptions
+}
+
+// Stats returns the state of the queue. It costs a pass over its messages.
+func (q *Queue) Stats() Stats {
+	st := Stats{Messages: len(q.bySeq), Bytes: q.bytes, Consumers: len(q.subs)}
+	for _, e := range q.all {
+		switch e.state {
+		case leaving, out:
+			st.Unsettled++
+		case dead:
+			st.Dead++
+		}
+	}
+	return st
+}
+
+// Retirement counts what became of the deliveries since Retire.
+type Retirement struct {
+	Settled   int // settled since Retire
+	Unsettled int // handed out when the deadline passed, and put back
+	Requeued  int // came back by themselves
+}
+
+// Retire lets the queue refuse admissions; it goes on to deliver under the credit there is (§11.6).
+func (q *Queue) Retire() {
+	if !q.closing {
+		q.closing = true
+		q.retired = Retirement{}
+	}
+}
+
+// EndRetire is for the deadline of a retirement: nothing is handed out any more, and what is out goes back to its place.
+func (q *Queue) EndRetire() Retirement {
+	q.Retire()
+	q.paused = true
+	for _, e := range q.all {
+		switch e.state {
+		case out:
+			q.retired.Unsettled++
+		case leaving:
+			e.attempts-- // never written
+		default:
+			continue
+		}
+		e.free()
+		q.back(e)
+	}
+	return q.retired
+}
