@@ -263,6 +263,9 @@ func TestClientIdentity(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got, peer := handshake(t, ServerTLS{Identity: server, ClientTrust: tt.trust}, ClientTLS{Identity: tt.client}, to)
+			if got == tlsFailure && tt.want == refused {
+				got = refused // the alert can be here before the dial is done
+			}
 			if got != tt.want || peer != tt.peer {
 				t.Errorf("got outcome %d and peer %v, want %d and %v", got, peer, tt.want, tt.peer)
 			}
