@@ -46,6 +46,8 @@ var edges = map[string][]string{
 
 	"weida/broker": {"weida/wire"},
 
+	"weida/broker/wabstore": {"weida/broker", "weida/wire", "wab", "wab/record"},
+
 	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
 
