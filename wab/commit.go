@@ -144,6 +144,9 @@ func (s *Shard) write(g *group) {
 	file := f.file
 	s.mu.Unlock()
 	_, err := file.WriteAt(out, g.start)
+	if err == nil {
+		s.hot.add(f, g.start, out, s.log.opts.SegmentBytes)
+	}
 	s.mu.Lock()
 	s.writing = nil
 	s.release(g.enc)

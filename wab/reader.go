@@ -19,7 +19,7 @@ import (
 // counts as damage.
 const readAttempts = 5
 
-// Reader reads a shard's committed records in order, from sealed segments into the active one.
+// Reader reads a shard's committed records in order, from sealed segments into the active one, whose newest bytes are in memory.
 // It is for one goroutine.
 type Reader struct {
 	s        *Shard
@@ -221,7 +221,10 @@ func (r *Reader) open() (bool, error) {
 	}
 	r.s.restored("read") // also for another reader that failed and was closed
 	r.seg, r.limit, r.index = f, 0, 0
-	r.w = window{file: file, sc: segment.NewScanner(f.header.Nonce, segment.HeaderBytes, 1, 0), buf: r.w.buf[:0]}
+	r.w = window{
+		file: file, sc: segment.NewScanner(f.header.Nonce, segment.HeaderBytes, 1, 0), buf: r.w.buf[:0],
+		hot: func(b []byte, off int64) bool { return r.s.hot.read(f, b, off) },
+	}
 	return true, nil
 }
 

@@ -1,8 +1,10 @@
 package wab_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -144,6 +146,7 @@ func TestHealsAfterEveryFault(t *testing.T) {
 		{"dropped pages", vfstest.Fault{Kinds: vfstest.SyncData, Err: syscall.EIO, Drop: true}},
 		{"short write", vfstest.Fault{Kinds: vfstest.WriteAt, Err: syscall.ENOSPC, Short: 100}},
 		{"no space for a while", vfstest.Fault{Kinds: vfstest.Create | vfstest.WriteAt | vfstest.Preallocate, Err: syscall.ENOSPC, Sticky: true}},
+		{"no inodes for a while", vfstest.Fault{Kinds: vfstest.Create | vfstest.Mkdir, Err: syscall.ENOSPC, Sticky: true}},
 		{"no files for a while", vfstest.Fault{Kinds: vfstest.Create | vfstest.Open | vfstest.OpenRead, Err: syscall.EMFILE, Sticky: true}},
 		{"read-only for a while", vfstest.Fault{Kinds: vfstest.Mutating, Err: syscall.EROFS, Sticky: true}},
 	} {
@@ -228,4 +231,54 @@ func TestLargeRecordThatFoundNoSpace(t *testing.T) {
 		closeLog(t, log)
 		verify(t, disk, l, false, "after the close")
 	})
+}
+
+// TestNewestRecordsAreReadFromMemory: a reader at the end of the log needs no read of a file, over groups of each size, over rotations, and
+// in a segment that is larger than the memory; and it gets the bytes that the files hold.
+func TestNewestRecordsAreReadFromMemory(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		segment int64
+		size    func(i int) int
+	}{
+		{"small segments", 64 << 10, func(i int) int { return 1 + i*i%5000 }},
+		{"a large segment", 16 << 20, func(i int) int { return 1 + i*i*37%150_000 }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				disk, l := vfstest.NewDisk(), wabtest.NewLedger()
+				inj := vfstest.NewInjector(disk)
+				opts := crashOptions()
+				opts.FS, opts.SegmentBytes, opts.MaxBytes = inj, test.segment, 64<<20
+				log, err := wab.Open("", opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s := log.Shards()[0]
+				inj.Add(vfstest.Fault{Kinds: vfstest.ReadAt, Err: syscall.EIO, Sticky: true})
+				from, _ := s.Cursor()
+				r := s.NewReader(from)
+				var read []record.Record
+				for i := range 200 {
+					mustPush(t, l, s, []record.Durability{record.Durable, record.Buffered}[i%2], test.size(i), 1+i%7)
+					if read, err = r.Next(read, 100, 1<<20, wab.Position{}); err != nil {
+						t.Fatalf("push %d: %v", i, err)
+					}
+					if len(read) != 2*(i+1) {
+						t.Fatalf("push %d: %d records read, want %d", i, len(read), 2*(i+1))
+					}
+				}
+				if err := r.Close(); err != nil {
+					t.Fatal(err)
+				}
+				inj.Clear()
+				again := mustRead(t, s)
+				same := func(a, b record.Record) bool { return a.ID == b.ID && bytes.Equal(a.Payload, b.Payload) }
+				if !slices.EqualFunc(again, read, same) {
+					t.Errorf("%d records from the files, %d others from memory", len(again), len(read))
+				}
+				closeLog(t, log)
+			})
+		})
+	}
 }

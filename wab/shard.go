@@ -60,6 +60,7 @@ type Shard struct {
 	dirtySince   time.Time      // the oldest unsynced byte is younger than that
 	recyclable   []*segmentFile // files to be used again; the preparer takes them
 
+	hot     hotTail // has its own lock
 	health  health
 	counts  counts
 	prepare chan struct{} // wakes the preparer
