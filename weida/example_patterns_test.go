@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"runtime"
 	"time"
 
 	"github.com/weir-agent/weir/weida"
@@ -43,7 +44,7 @@ func ExamplePublisher() {
 		log.Fatal(err)
 	}
 	for publisher.Subscribers() == 0 {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	for _, topic := range []string{"usd.spot", "eur.spot"} {
 		n := must(publisher.Publish(weida.Meta{Topic: topic}, []byte("1.07")))
@@ -72,7 +73,7 @@ func ExamplePublisher_Open() {
 		log.Fatal(err)
 	}
 	for publisher.Subscribers() == 0 {
-		time.Sleep(time.Millisecond)
+		runtime.Gosched()
 	}
 	film := must(publisher.Open(ctx, weida.Meta{Topic: "nosferatu"}))
 	defer film.Cancel() // unless it is finished

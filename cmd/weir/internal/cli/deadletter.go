@@ -132,7 +132,9 @@ func newDeadletterExport(s streams) *cobra.Command {
 			return err
 		}
 		defer func() { err = errors.Join(err, l.close()) }()
-		n, err := l.Export(s.out)
+		out, done := counted(s)
+		n, err := l.Export(out)
+		done()
 		fmt.Fprintf(s.err, "%d letters exported\n", n)
 		return err
 	}

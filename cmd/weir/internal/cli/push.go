@@ -234,7 +234,16 @@ func pushBatched(ctx context.Context, s streams, o pushOptions, lines *bufio.Sca
 	return err
 }
 
-// progress is a bar on a terminal, and nothing elsewhere.
+// counted is standard output with a count of what has gone into it on standard error, where that is a terminal and the output is none. done ends it.
+func counted(s streams) (out io.Writer, done func()) {
+	if f, ok := s.out.(*os.File); !ok || term.IsTerminal(int(f.Fd())) {
+		return s.out, func() {}
+	}
+	bar := progress(s.err, -1)
+	return io.MultiWriter(s.out, bar), func() { _ = bar.Finish() } // only a picture
+}
+
+// progress is a bar on a terminal, and nothing elsewhere. A size of -1 is not known.
 func progress(w io.Writer, size int64) *progressbar.ProgressBar {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {

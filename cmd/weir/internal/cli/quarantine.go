@@ -23,13 +23,7 @@ func newQuarantine(s streams) *cobra.Command {
 func newQuarantineList(s streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the reports", Example: "  weir quarantine list"}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
-	open := dataFlag(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
+	onData(cmd, func(dir *vfs.Dir, _ []string) error {
 		all, err := wab.Quarantine(dir)
 		if err != nil {
 			return err
@@ -49,7 +43,7 @@ func newQuarantineList(s streams) *cobra.Command {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\n", q.Name, q.Found.Format(time.RFC3339), config.Size(q.Kept).Human(), q.Lost, q.Reason)
 		}
 		return w.Flush()
-	}
+	})
 	return cmd
 }
 
@@ -69,13 +63,7 @@ func findReport(dir *vfs.Dir, name string) (wab.Quarantined, error) {
 
 func newQuarantineShow(s streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "show NAME", Short: "Print a report as JSON", Example: "  weir quarantine show \"$(weir quarantine list --json | jq -r .name | head -1)\"", Args: cobra.ExactArgs(1)}
-	open := dataFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
+	onData(cmd, func(dir *vfs.Dir, args []string) error {
 		q, err := findReport(dir, args[0])
 		if err != nil {
 			return err
@@ -83,7 +71,7 @@ func newQuarantineShow(s streams) *cobra.Command {
 		enc := json.NewEncoder(s.out)
 		enc.SetIndent("", "  ")
 		return enc.Encode(q)
-	}
+	})
 	return cmd
 }
 
@@ -94,13 +82,7 @@ func newQuarantineSalvage(s streams) *cobra.Command {
 		Long: "Prints each stretch of the damaged bytes that has the form of a record, as JSON lines. No checksum vouches for them: look at each before you push it again. " +
 			"Nothing is changed or removed.",
 	}
-	open := dataFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
+	onData(cmd, func(dir *vfs.Dir, args []string) error {
 		q, err := findReport(dir, args[0])
 		if err != nil {
 			return err
@@ -119,6 +101,6 @@ func newQuarantineSalvage(s streams) *cobra.Command {
 			return errors.New("nothing in it has the form of a record")
 		}
 		return err
-	}
+	})
 	return cmd
 }

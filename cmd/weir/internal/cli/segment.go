@@ -18,19 +18,20 @@ import (
 	"github.com/weir-agent/weir/wab/vfs"
 )
 
-// dataFlag adds the flags that say where the data is, and returns how to open the folder for reading.
-func dataFlag(cmd *cobra.Command) func() (*vfs.Dir, error) {
+// onData makes run what cmd does, on the data folder that its flags or the configuration name, opened for reading.
+func onData(cmd *cobra.Command, run func(dir *vfs.Dir, args []string) error) {
 	load := configFlags(cmd)
-	return func() (*vfs.Dir, error) {
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		cfg, err := load()
 		if err != nil {
-			return nil, err
+			return err
 		}
 		dir, err := vfs.OpenDir(cfg.WAB.Dir)
 		if err != nil {
-			return nil, fmt.Errorf("data folder: %w", err)
+			return fmt.Errorf("data folder: %w", err)
 		}
-		return dir, nil
+		defer dir.Close() // only read
+		return run(dir, args)
 	}
 }
 
@@ -89,19 +90,13 @@ func rowOf(i wab.SegmentInfo) segmentRow {
 func newSegmentList(s streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "List the segments", Example: "  weir segment list --data-dir /var/lib/weir"}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, one object a line")
-	open := dataFlag(cmd)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
+	onData(cmd, func(dir *vfs.Dir, _ []string) error {
 		enc := json.NewEncoder(s.out)
 		w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 		if !*asJSON {
 			fmt.Fprintln(w, "SEGMENT\tSTATE\tSIZE\tRECORDS\tLAST APPEND\tPROBLEM")
 		}
-		err = onSegments(dir, nil, func(i wab.SegmentInfo) error {
+		err := onSegments(dir, nil, func(i wab.SegmentInfo) error {
 			if *asJSON {
 				return enc.Encode(rowOf(i))
 			}
@@ -116,7 +111,7 @@ func newSegmentList(s streams) *cobra.Command {
 			return err
 		})
 		return errors.Join(err, w.Flush())
-	}
+	})
 	return cmd
 }
 
@@ -126,17 +121,11 @@ func newSegmentInspect(s streams) *cobra.Command {
 		Example: "  weir segment inspect shard_00/seg_00000001-0123456789abcdef.wab.sealed",
 		Args:    cobra.MinimumNArgs(1),
 	}
-	open := dataFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
+	onData(cmd, func(dir *vfs.Dir, args []string) error {
 		enc := json.NewEncoder(s.out)
 		enc.SetIndent("", "  ")
 		return onSegments(dir, args, func(i wab.SegmentInfo) error { return enc.Encode(rowOf(i)) })
-	}
+	})
 	return cmd
 }
 
@@ -179,16 +168,12 @@ func newSegmentDump(s streams) *cobra.Command {
 		Use: "dump [SEGMENT...]", Short: "Print the records of segments as JSON lines, delivered or not", Args: cobra.ArbitraryArgs,
 		Example: "  weir segment dump --data-dir /var/lib/weir | jq -r .payload",
 	}
-	open := dataFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
-		enc := json.NewEncoder(s.out)
+	onData(cmd, func(dir *vfs.Dir, args []string) error {
+		out, done := counted(s)
+		defer done()
+		enc := json.NewEncoder(out)
 		damaged := false
-		err = onSegments(dir, args, func(i wab.SegmentInfo) error {
+		err := onSegments(dir, args, func(i wab.SegmentInfo) error {
 			_, err := wab.Walk(dir, i, func(r *record.Record, d *wab.Damage) error {
 				if d != nil {
 					damaged = true
@@ -202,7 +187,7 @@ func newSegmentDump(s streams) *cobra.Command {
 			return silentError{}
 		}
 		return err
-	}
+	})
 	return cmd
 }
 
@@ -220,20 +205,14 @@ func newSegmentVerify(s streams) *cobra.Command {
 		Use: "verify [SEGMENT...]", Short: "Read segments whole and check every record; the exit status is 1 if any is damaged", Args: cobra.ArbitraryArgs,
 		Example: "  weir segment verify --data-dir /var/lib/weir",
 	}
-	open := dataFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		dir, err := open()
-		if err != nil {
-			return err
-		}
-		defer dir.Close() // only read
+	onData(cmd, func(dir *vfs.Dir, args []string) error {
 		segments, records, damages := 0, 0, 0
 		total := int64(0)
 		if err := onSegments(dir, args, func(i wab.SegmentInfo) error { total += i.Bytes; return nil }); err != nil {
 			return err
 		}
 		bar := progress(s.err, total)
-		err = onSegments(dir, args, func(i wab.SegmentInfo) error {
+		err := onSegments(dir, args, func(i wab.SegmentInfo) error {
 			segments++
 			defer bar.Add64(i.Bytes) // only a picture
 			if i.Problem != "" {
@@ -263,7 +242,7 @@ func newSegmentVerify(s streams) *cobra.Command {
 			return silentError{}
 		}
 		return nil
-	}
+	})
 	return cmd
 }
 
