@@ -47,7 +47,13 @@ func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (
 	c.hello = time.AfterFunc(rt.opts.Limits.HelloTimeout, func() {
 		c.fail(transport.CodeNegotiationFailed, fmt.Errorf("%w: the peer's HELLO did not come in time", ErrNegotiation))
 	})
-	rt.tasks.Go(c.sendHello)
+	if control, ok := link.(transport.Controlled); ok {
+		w, r := control.Control()
+		rt.tasks.Go(func() { c.sendControl(w) })
+		rt.tasks.Go(func() { c.settle(c.takeControl(r)) })
+	} else {
+		rt.tasks.Go(c.sendHello)
+	}
 	rt.tasks.Go(c.acceptBi)
 	rt.tasks.Go(func() {
 		c.acceptUni()
@@ -108,6 +114,38 @@ func (c *conn) sendHello() {
 	}
 }
 
+// sendControl says who this side is where there is a stream for it.
+func (c *conn) sendControl(w io.WriteCloser) {
+	hello := c.rt.opts.hello()
+	frame, err := wire.AppendHello(nil, &hello)
+	if err == nil {
+		_, err = w.Write(frame)
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		c.link.Close(transport.CodeInternal, "cannot send HELLO")
+	}
+}
+
+// takeControl takes the peer's HELLO where there is a stream for it, on which nothing else may stand.
+func (c *conn) takeControl(r io.ReadCloser) error {
+	defer r.Close()
+	p, err := c.readPreamble(r, wire.Uni)
+	if err != nil {
+		return err
+	}
+	if p.Kind != wire.KindHello {
+		return fmt.Errorf("%v in place of HELLO", p.Kind)
+	}
+	header, err := readHeader(r, p)
+	if err != nil {
+		return err
+	}
+	return c.takeHello(header)
+}
+
 // sendFrame sends a frame that is all of a one-way stream.
 func (c *conn) sendFrame(ctx context.Context, frame []byte) error {
 	s, err := c.link.OpenUni(ctx)
@@ -165,6 +203,10 @@ func (c *conn) acceptBi() {
 		if err != nil {
 			return
 		}
+		if k, ok := w.(transport.Kindless); ok {
+			c.rt.tasks.Go(func() { c.settle(c.handleKindless(k, w, r)) })
+			continue
+		}
 		c.rt.tasks.Go(func() { c.settle(c.handleBi(w, r)) })
 	}
 }
@@ -194,6 +236,11 @@ func (c *conn) handleUni(s transport.ReceiveStream) error {
 	if err != nil {
 		return err
 	}
+	return c.takeUni(s, p, header)
+}
+
+// takeUni serves a one-way stream by its kind.
+func (c *conn) takeUni(s transport.ReceiveStream, p wire.Preamble, header []byte) (err error) {
 	switch p.Kind {
 	case wire.KindHello:
 		return c.takeHello(header)
@@ -240,6 +287,47 @@ func (c *conn) handleBi(w transport.SendStream, r transport.ReceiveStream) error
 	if err != nil {
 		return err
 	}
+	return c.takeExchange(w, r, header)
+}
+
+// handleKindless serves one stream whose transport does not say whether it is one-way or an exchange: its frame and what is registered at its path do
+// (weida-protocol §2.1). A path that takes both takes it as an exchange, and what is answered to a one-way transfer reaches nobody.
+func (c *conn) handleKindless(k transport.Kindless, w transport.SendStream, r transport.ReceiveStream) error {
+	header, p, err := c.readKindless(r)
+	oneWay := err != nil || header == nil || p.Kind != wire.KindData
+	if !oneWay {
+		d, derr := initiating(header)
+		if err = derr; err == nil {
+			e := c.ns.find(d.Endpoint.Value)
+			oneWay = e != nil && e.kind == routePuller
+		}
+	}
+	switch {
+	case err != nil:
+		k.OneWay()
+		r.Stop(transport.CodeCanceled)
+		return err
+	case header == nil: // the link has ended
+		return nil
+	case oneWay:
+		k.OneWay()
+		return c.takeUni(r, p, header)
+	}
+	return c.takeExchange(w, r, header)
+}
+
+// readKindless reads the preamble and the header of a stream of no kind. Without a header the link has ended.
+func (c *conn) readKindless(r transport.ReceiveStream) ([]byte, wire.Preamble, error) {
+	p, err := c.readPreamble(r, wire.Uni)
+	if err != nil || c.negotiated(context.Background()) != nil {
+		return nil, p, err
+	}
+	header, err := readHeader(r, p)
+	return header, p, err
+}
+
+// takeExchange dispatches an exchange.
+func (c *conn) takeExchange(w transport.SendStream, r transport.ReceiveStream, header []byte) error {
 	d, err := initiating(header)
 	if err != nil {
 		return err
