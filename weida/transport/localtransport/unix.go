@@ -179,16 +179,19 @@ func (l *SocketListener) control(nc *net.UnixConn, peer unixsocket.Credentials) 
 		l.live.remove(link)
 	})
 	_, _ = rand.Read(link.token[:]) // it never fails
-	if _, err := nc.Write(link.token[:]); err != nil {
-		return err
-	}
-	if err := nc.SetDeadline(time.Time{}); err != nil {
-		return err
-	}
+	// The peer may dial with the token as soon as it has it.
 	l.mu.Lock()
 	l.tokens[link.token] = link
 	l.mu.Unlock()
 	l.live.add(link)
+	_, err := nc.Write(link.token[:])
+	if err == nil {
+		err = nc.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		link.Close(transport.CodeInternal, "")
+		return err
+	}
 	link.start()
 	select {
 	case l.links <- link:
