@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -19,6 +20,8 @@ const (
 	Scheme = "weida"
 	// SchemeInproc is for what is reached within a process.
 	SchemeInproc = "weida+inproc"
+	// SchemeUnix is for what is reached over a Unix socket.
+	SchemeUnix = "weida+unix"
 	// SchemePipe is for named pipes of Windows. Such an address can be read and not dialled.
 	SchemePipe = "weida+pipe"
 )
@@ -30,11 +33,12 @@ type Carrier uint8
 const (
 	OverQUIC Carrier = iota
 	OverInproc
+	OverUnix
 	OverPipe
 )
 
 // scheme returns the scheme of a carrier.
-func (c Carrier) scheme() string { return [...]string{Scheme, SchemeInproc, SchemePipe}[c] }
+func (c Carrier) scheme() string { return [...]string{Scheme, SchemeInproc, SchemeUnix, SchemePipe}[c] }
 
 const (
 	// MaxPathBytes bounds an endpoint path (weida-supplement §14).
@@ -59,13 +63,14 @@ var (
 //
 //	weida://[sha256:<64 hex>@]host:port/path
 //	weida+inproc://bus/path
+//	weida+unix://<percent-encoded path of the socket>/path
 //	weida+pipe://name/path
 //
 // It is comparable.
 type Address struct {
 	// Carrier says which of the following fields are set: Pin, Pinned, Host and Port for OverQUIC, Local for the others.
 	Carrier Carrier
-	// Local is the name of the bus or the pipe.
+	// Local is the name of the bus or the pipe, or the path of the socket.
 	Local string
 	// Pin is the only peer that may answer, if Pinned is set. It overrides every trust.
 	Pin    Fingerprint
@@ -97,6 +102,9 @@ func ParseAddress(s string) (Address, error) {
 	case SchemeInproc:
 		a.Carrier, a.Local = OverInproc, authority
 		err = checkBus(authority)
+	case SchemeUnix:
+		a.Carrier = OverUnix
+		a.Local, err = socketPath(authority)
 	case SchemePipe:
 		a.Carrier, a.Local = OverPipe, authority
 		err = checkPipe(authority)
@@ -132,6 +140,18 @@ func checkBus(name string) error {
 		return errors.New("the name of the bus holds a slash or an at sign")
 	}
 	return localtransport.CheckBus(name)
+}
+
+// socketPath reads the path of a socket. No key can be named before it.
+func socketPath(authority string) (string, error) {
+	if strings.Contains(authority, "@") {
+		return "", errors.New("the path of the socket holds an at sign that is not percent-encoded")
+	}
+	path, err := url.PathUnescape(authority)
+	if err != nil {
+		return "", err
+	}
+	return path, localtransport.CheckSocket(path)
 }
 
 // checkPipe refuses what cannot be the name of a pipe.
@@ -193,10 +213,14 @@ func CheckPath(path string) error {
 	return nil
 }
 
-// Authority returns what stands between the scheme and the path, without a pin: host:port with an IPv6 address in brackets, or the local name.
+// Authority returns what stands between the scheme and the path, without a pin: host:port with an IPv6 address in brackets, or the local name, percent-encoded for a socket.
 func (a Address) Authority() string {
-	if a.Carrier != OverQUIC {
+	switch a.Carrier {
+	case OverUnix:
+		return strings.ReplaceAll(url.PathEscape(a.Local), "@", "%40")
+	case OverInproc, OverPipe:
 		return a.Local
+	case OverQUIC:
 	}
 	return net.JoinHostPort(a.Host, strconv.FormatUint(uint64(a.Port), 10))
 }

@@ -28,8 +28,15 @@ func TestParseAddress(t *testing.T) {
 		{"longest path", "weida://h:1" + longest, Address{Host: "h", Port: 1, Path: longest}, nil},
 
 		{"in process", "weida+inproc://a bus:1/x", Address{Carrier: OverInproc, Local: "a bus:1", Path: "/x"}, nil},
+		{"a socket", "weida+unix://%2Frun%2Fa%40b%20c.sock/x", Address{Carrier: OverUnix, Local: "/run/a@b c.sock", Path: "/x"}, nil},
 		{"a pipe", "weida+pipe://name/x", Address{Carrier: OverPipe, Local: "name", Path: "/x"}, nil},
 
+		{"no socket", "weida+unix:///x", Address{}, ErrInvalidAddress},
+		{"a pin before a socket", "weida+unix://sha256:" + digits + "@s/x", Address{}, ErrInvalidAddress},
+		{"socket of another name space", "weida+unix://%40s/x", Address{}, ErrInvalidAddress},
+		{"zero byte in the socket", "weida+unix://a%00b/x", Address{}, ErrInvalidAddress},
+		{"half an escape in the socket", "weida+unix://a%2/x", Address{}, ErrInvalidAddress},
+		{"socket too long", "weida+unix://" + strings.Repeat("s", 108) + "/x", Address{}, ErrInvalidAddress},
 		{"no bus", "weida+inproc:///x", Address{}, ErrInvalidAddress},
 		{"a pin before a bus", "weida+inproc://sha256:" + digits + "@bus/x", Address{}, ErrInvalidAddress},
 		{"bus too long", "weida+inproc://" + strings.Repeat("b", 257) + "/x", Address{}, ErrInvalidAddress},
@@ -84,7 +91,7 @@ func TestParseAddress(t *testing.T) {
 }
 
 func FuzzParseAddress(f *testing.F) {
-	for _, s := range []string{"weida://h:1/x", "weida://sha256:" + strings.Repeat("00", 32) + "@[::1]:7443/a?b", "weida://:/", "weida+unix://x/y"} {
+	for _, s := range []string{"weida://h:1/x", "weida://sha256:" + strings.Repeat("00", 32) + "@[::1]:7443/a?b", "weida://:/", "weida+unix://x/y", "weida+unix://%2Fa%40/x", "weida+inproc://b/x"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -92,8 +99,15 @@ func FuzzParseAddress(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if a.String() != s || a.Port == 0 || a.Host == "" || CheckPath(a.Path) != nil {
+		remote := a.Host != "" && a.Port != 0 && a.Local == ""
+		if (a.Carrier == OverQUIC) != remote || remote == (a.Local != "") || CheckPath(a.Path) != nil {
 			t.Errorf("%q was accepted as %+v", s, a)
+		}
+		if a.Carrier != OverUnix && a.String() != s { // a socket may be percent-encoded in more than one way
+			t.Errorf("%q reads %q when written again", s, a)
+		}
+		if again, err := ParseAddress(a.String()); err != nil || again != a {
+			t.Errorf("%q: got %+v, %v when read again, want %+v", s, again, err, a)
 		}
 	})
 }

@@ -60,7 +60,13 @@ func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (
 	c.hello = time.AfterFunc(rt.opts.Limits.HelloTimeout, func() {
 		c.fail(transport.CodeNegotiationFailed, fmt.Errorf("%w: the peer's HELLO did not come in time", ErrNegotiation))
 	})
-	rt.tasks.Go(c.sendHello)
+	if control, ok := link.(transport.Controlled); ok {
+		w, r := control.Control()
+		rt.tasks.Go(func() { c.sendHello(w) })
+		rt.tasks.Go(func() { c.settle(c.readHello(r)) })
+	} else {
+		rt.tasks.Go(func() { c.sendHello(nil) })
+	}
 	rt.tasks.Go(c.acceptBi)
 	rt.tasks.Go(func() {
 		c.acceptUni()
@@ -110,17 +116,40 @@ func (c *conn) negotiated(ctx context.Context) error {
 	return outcomeOf(c.link.Err())
 }
 
-// sendHello says who this side is, on a stream of its own.
-func (c *conn) sendHello() {
+// sendHello says who this side is, on the stream that the link has for it, or on one of its own where control is nil.
+func (c *conn) sendHello(control io.WriteCloser) {
 	hello := c.rt.opts.hello()
 	frame, err := wire.AppendHello(nil, &hello)
-	if err == nil {
+	switch {
+	case err != nil:
+	case control == nil:
 		err = c.sendFrame(context.Background(), frame)
+	default:
+		if _, err = control.Write(frame); err == nil {
+			err = control.Close()
+		}
 	}
 	// A link on which this side cannot speak is of no use; if it has ended, this changes nothing.
 	if err != nil {
 		c.link.Close(transport.CodeInternal, "cannot send HELLO")
 	}
+}
+
+// readHello takes the peer's HELLO from the stream that the link has for it, on which nothing else may stand.
+func (c *conn) readHello(control io.ReadCloser) error {
+	defer control.Close()
+	p, err := c.readPreamble(control, wire.Uni)
+	if err != nil {
+		return err
+	}
+	if p.Kind != wire.KindHello {
+		return fmt.Errorf("%v in place of HELLO", p.Kind)
+	}
+	header, err := readHeader(control, p)
+	if err != nil {
+		return err
+	}
+	return c.takeHello(header)
 }
 
 // sendFrame sends a frame that is all of a one-way stream.
@@ -200,6 +229,10 @@ func (c *conn) acceptBi() {
 		if err != nil {
 			return
 		}
+		if k, ok := w.(transport.Kindless); ok {
+			c.rt.tasks.Go(func() { c.settle(c.handleKindless(k, w, r)) })
+			continue
+		}
 		c.rt.tasks.Go(func() { c.settle(c.handleBi(w, r)) })
 	}
 }
@@ -229,6 +262,11 @@ func (c *conn) handleUni(s transport.ReceiveStream) error {
 	if err != nil {
 		return err
 	}
+	return c.takeUni(s, p, header)
+}
+
+// takeUni serves a one-way stream by its kind.
+func (c *conn) takeUni(s transport.ReceiveStream, p wire.Preamble, header []byte) (err error) {
 	switch p.Kind {
 	case wire.KindHello:
 		return c.takeHello(header)
@@ -281,6 +319,47 @@ func (c *conn) handleBi(w transport.SendStream, r transport.ReceiveStream) error
 	if err != nil {
 		return err
 	}
+	return c.takeExchange(w, r, header)
+}
+
+// handleKindless serves one stream whose transport does not say whether it is one-way or an exchange: its frame and what is registered at its path do
+// (weida-protocol §2.1). A path that takes both takes it as an exchange, and what is answered to a one-way transfer reaches nobody.
+func (c *conn) handleKindless(k transport.Kindless, w transport.SendStream, r transport.ReceiveStream) error {
+	header, p, err := c.readKindless(r)
+	oneWay := err != nil || header == nil || p.Kind != wire.KindData
+	if !oneWay {
+		d, derr := initiating(header)
+		if err = derr; err == nil {
+			e := c.ns.find(d.Endpoint.Value)
+			oneWay = e != nil && e.kind == routePuller
+		}
+	}
+	switch {
+	case err != nil:
+		k.OneWay()
+		r.Stop(transport.CodeCanceled)
+		return err
+	case header == nil: // the link has ended
+		return nil
+	case oneWay:
+		k.OneWay()
+		return c.takeUni(r, p, header)
+	}
+	return c.takeExchange(w, r, header)
+}
+
+// readKindless reads the preamble and the header of a stream of no kind. Without a header the link has ended.
+func (c *conn) readKindless(r transport.ReceiveStream) ([]byte, wire.Preamble, error) {
+	p, err := c.readPreamble(r, wire.Uni)
+	if err != nil || c.negotiated(context.Background()) != nil {
+		return nil, p, err
+	}
+	header, err := readHeader(r, p)
+	return header, p, err
+}
+
+// takeExchange dispatches an exchange.
+func (c *conn) takeExchange(w transport.SendStream, r transport.ReceiveStream, header []byte) error {
 	d, err := initiating(header)
 	if err != nil {
 		return err

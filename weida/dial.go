@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/transport/localtransport"
 )
 
 // bookKey names a peer by where it was dialled and on what terms.
@@ -106,10 +107,16 @@ func (rt *Runtime) negotiate(ctx context.Context, link transport.Link, ns *names
 
 // dialLocal makes a link within the machine. That nobody is there is a peer that is gone (weida-supplement §7).
 func (rt *Runtime) dialLocal(ctx context.Context, a Address) (transport.Link, error) {
-	if a.Carrier == OverPipe {
-		return nil, fmt.Errorf("%w: %s on %s", ErrUnsupported, SchemePipe, runtime.GOOS)
+	var link transport.Link
+	var err error
+	switch a.Carrier {
+	case OverUnix:
+		link, err = localtransport.DialUnix(ctx, a.Local, rt.opts.local())
+	case OverInproc:
+		link, err = rt.opts.Buses.Dial(ctx, a.Local)
+	case OverQUIC, OverPipe:
+		return nil, fmt.Errorf("%w: %s on %s", ErrUnsupported, a.Carrier.scheme(), runtime.GOOS)
 	}
-	link, err := rt.opts.Buses.Dial(ctx, a.Local)
 	if err != nil && ctx.Err() == nil {
 		err = &ConnectionLostError{Cause: CausePeerClosed, Err: err}
 	}

@@ -2,7 +2,8 @@ package weida
 
 import "context"
 
-// Acceptor takes whatever arrives at a path, one-way transfers and exchanges. Its methods may be called by several goroutines at once.
+// Acceptor takes whatever arrives at a path, one-way transfers and exchanges. Over a Unix socket streams have no kind: there all of it arrives as requests, and what
+// is answered to a one-way transfer reaches nobody. Its methods may be called by several goroutines at once.
 type Acceptor struct{ e *endpoint }
 
 // Puller takes the one-way transfers that arrive at a path. Its methods may be called by several goroutines at once.

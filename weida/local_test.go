@@ -2,6 +2,7 @@ package weida
 
 import (
 	"errors"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -47,6 +48,48 @@ func TestDialLocalFailures(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "weida+pipe on "+runtime.GOOS) {
 		t.Errorf("got %v, want it to name what is not supported", err)
 	}
+}
+
+// Over a socket the kernel says who the peer is, a refusal reaches the next write, and the socket is gone with the binding.
+func TestUnix(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{})
+	pull := must1(s.Puller("/p"))(t)
+	push := rig.runtime(Options{}).Pusher(ClientTLS{})
+	connect(t, push, s.url("/p"), s.url("/nobody"))
+	check(t, push.Disconnect(s.url("/nobody")))
+	check(t, push.Send(t.Context(), Meta{}, []byte("hello")))
+	in := must1(pull.Recv(t.Context()))(t)
+	if peer := in.Meta().Peer; peer.UID != uint32(os.Geteuid()) || peer.PID != int32(os.Getpid()) {
+		t.Errorf("got peer %+v", peer)
+	}
+	collect(t, in)
+	out := must1(push.Open(t.Context(), Meta{}))(t)
+	defer out.Cancel()
+	check(t, must1(pull.Recv(t.Context()))(t).Close())
+	chunk := make([]byte, 1<<20)
+	var err error
+	for err == nil {
+		_, err = out.Write(chunk)
+	}
+	wantErr(t, err, ErrCanceled)
+	path := s.binding.Addr().String()
+	check(t, s.binding.Close())
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	wantErr(t, rig.runtime(Options{}).Peer(ClientTLS{}).Connect(t.Context(), s.url("/p")), ErrConnectionLost)
+}
+
+// What does not agree is refused over a socket, too, and the code reaches the dialler.
+func TestUnixNegotiates(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{})
+	stored := Guarantees{Acknowledgement: AckStored, Durability: Flushed}
+	err := rig.runtime(Options{Offered: stored, Required: stored}).Peer(ClientTLS{}).Connect(t.Context(), s.url("/p"))
+	wantErr(t, err, ErrNegotiation)
 }
 
 // One runtime is a bus of its own where it was given none to share.

@@ -55,6 +55,9 @@ type Limits struct {
 	MaxDedupEntries int
 	// MaxLocalStreams is how many live streams each side of a link within the machine may have opened, 255 by default. An open at the bound waits.
 	MaxLocalStreams int
+	// MaxParkedReverse is how many connections a dialling side keeps ready for streams of the other side of a Unix socket, and how many that takes, 8 by
+	// default; less than 0 is none.
+	MaxParkedReverse int
 	// NoReceipts makes links that keep no receipts and pay nothing for them: Delivery.Wait then fails, and a drain waits for nothing.
 	NoReceipts bool
 }
@@ -251,7 +254,7 @@ func (o *Options) quic() quictransport.Config {
 }
 
 func (o *Options) local() localtransport.Config {
-	return localtransport.Config{Window: o.Limits.StreamReceiveWindow, MaxStreams: o.Limits.MaxLocalStreams}
+	return localtransport.Config{Window: o.Limits.StreamReceiveWindow, MaxStreams: o.Limits.MaxLocalStreams, MaxParked: o.Limits.MaxParkedReverse}
 }
 
 func systemResolver(ctx context.Context, host string) ([]netip.Addr, error) {

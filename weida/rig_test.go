@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func newRig(t testing.TB) *rig { return &rig{t: t, net: simnet.New(1, simnet.Con
 
 // overEach runs a test over each carrier.
 func overEach(t *testing.T, run func(t *testing.T, r *rig)) {
-	for _, over := range []Carrier{OverQUIC, OverInproc} {
+	for _, over := range []Carrier{OverQUIC, OverInproc, OverUnix} {
 		t.Run(over.scheme(), func(t *testing.T) {
 			r := newRig(t)
 			r.over = over
@@ -83,7 +84,10 @@ func (r *rig) server(o Options) *server {
 func (r *rig) bind(s *server) *Binding {
 	r.t.Helper()
 	r.servers++
-	if r.over == OverInproc {
+	switch r.over {
+	case OverUnix:
+		return must1(s.BindUnix(filepath.Join(r.t.TempDir(), "s")))(r.t)
+	case OverInproc:
 		return must1(s.BindInproc(fmt.Sprintf("bus %d", r.servers)))(r.t)
 	}
 	return must1(s.BindPacketConn(r.net.Listen(), ServerTLS{Identity: s.id}))(r.t)
@@ -103,7 +107,11 @@ func (r *rig) serverAt(o Options, socket net.PacketConn, id *Identity) *server {
 // url is the address of a path.
 func (s *server) url(path string) string {
 	if s.id == nil {
-		return fmt.Sprintf("weida+%s://%v%s", s.binding.Addr().Network(), s.binding.Addr(), path)
+		a := Address{Carrier: OverInproc, Local: s.binding.Addr().String(), Path: path}
+		if s.binding.Addr().Network() == "unix" {
+			a.Carrier = OverUnix
+		}
+		return a.String()
 	}
 	return fmt.Sprintf("weida://%v@%v%s", s.id.Fingerprint(), s.binding.Addr(), path)
 }

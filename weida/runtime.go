@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/transport/localtransport"
 	"github.com/weir-agent/weir/weida/transport/quictransport"
 )
 
@@ -265,6 +266,17 @@ func (l *Listener) BindInproc(bus string) (*Binding, error) {
 		return nil, opError("bind", bus, err)
 	}
 	return l.bind(bus, &Binding{listener: l, socket: socket, maxConns: o.MaxConnections, conns: make(map[*conn]struct{})})
+}
+
+// BindUnix makes the listener reachable on a Unix socket at a path, which is made with mode 0600, so that this user alone can reach it. The folder must be there; who can write
+// to it is the caller's care. Peers dial weida+unix://<percent-encoded path>/path, and the kernel says who they are.
+func (l *Listener) BindUnix(path string) (*Binding, error) {
+	o := &l.rt.opts
+	socket, err := localtransport.ListenUnix(path, o.local())
+	if err != nil {
+		return nil, opError("bind", path, err)
+	}
+	return l.bind(path, &Binding{listener: l, socket: socket, maxConns: o.MaxConnections, conns: make(map[*conn]struct{})})
 }
 
 // bind starts a binding, or closes its socket where the listener is closed.

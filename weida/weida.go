@@ -34,11 +34,12 @@
 // fingerprint or by a certificate authority. There is no other way to be accepted and none to skip the check. IncomingMeta.Peer says who sent a transfer,
 // as the handshake proved it.
 //
-// # Within a process
+// # Within a machine
 //
-// Runtimes that were given the same Options.Buses reach each other through BindInproc and weida+inproc://bus/path, without TLS, and so without an identity:
-// there is nobody else to prove, and the terms that an endpoint was made with mean nothing there. A receipt is there as soon as the transfer is finished. There
-// is no falling back from one scheme to another.
+// Runtimes of a process that were given the same Options.Buses reach each other through BindInproc and weida+inproc://bus/path, where nobody has an identity;
+// processes of a machine through BindUnix and weida+unix://<percent-encoded path>/path, where the kernel says who the peer is. There is no TLS, and the terms that an
+// endpoint was made with mean nothing there. A receipt is there as soon as the transfer is finished. On a socket a refusal has no code and reaches the next write as
+// ErrCanceled. There is no falling back from one scheme to another.
 //
 // # What an outcome means
 //

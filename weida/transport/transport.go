@@ -57,6 +57,18 @@ type Link interface {
 	Info() Info
 }
 
+// Controlled is a link that has a stream for the HELLOs from its making (weida-protocol §2.1), and so none of either kind is opened for them.
+type Controlled interface {
+	// Control returns the stream's two halves. To close the first ends what this side says; to close the second drops what comes.
+	Control() (io.WriteCloser, io.ReadCloser)
+}
+
+// Kindless is the sending half of a stream of the peer where streams have no kind: what the stream is, the path in its header tells.
+type Kindless interface {
+	// OneWay says that the stream is one-way, so that this half is over without a byte.
+	OneWay()
+}
+
 // Info is what is known of a link from its making.
 type Info struct {
 	// Peer is who the other side proved to be, in the handshake or to the kernel.

@@ -1,5 +1,18 @@
-// Package localtransport carries weida between runtimes of one process (weida-protocol §2.1, weida-supplement §7). There is no TLS,
-// no identity, no timer and no window of a whole link: a stream is memory that one side writes and the other reads.
+// Package localtransport carries weida between runtimes of one process, and over Unix sockets between processes of one machine (weida-protocol §2.1,
+// weida-supplement §7). There is no TLS, no idle timer and no window of a whole link. Within a process nobody has an identity and a stream is memory that one
+// side writes and the other reads. On a socket the kernel proves the peer, and each stream is a connection of its own:
+//
+//	0x01            control connection: the server answers with 16 random bytes, the token
+//	0x02 <token>    transfer connection: one stream of the dialling side
+//	0x03 <token>    reverse connection: parked, for one stream of the accepting side
+//
+// What follows on a connection is chunks, in both directions:
+//
+//	0x00 <u32 length, little-endian> <bytes>    payload
+//	0x01                                        the end of the stream
+//	0x02 <u64 code, little-endian>              the stream was abandoned
+//
+// The control connection carries one stream in each direction, for the HELLOs; an abandonment there, or its end, is the end of the link.
 package localtransport
 
 import (
@@ -17,6 +30,8 @@ const (
 	DefaultWindow = 1 << 20
 	// DefaultMaxStreams is how many live streams each side of a link may have opened; another one waits.
 	DefaultMaxStreams = 255
+	// DefaultMaxParked is how many connections are kept ready for streams of the side that cannot dial.
+	DefaultMaxParked = 8
 	// MaxBusBytes bounds the name of a bus.
 	MaxBusBytes = 256
 	// backlog is how many links may wait for Accept.
@@ -39,12 +54,29 @@ type Buses struct {
 	listed map[string]*Listener
 }
 
-// Config bounds the links of a bus.
+// Config bounds links.
 type Config struct {
-	// Window is how many bytes a writer may be ahead of the reader of a stream; default DefaultWindow.
+	// Window is how many bytes a writer may be ahead of the reader of a stream within a process; default DefaultWindow. On a socket the kernel's buffer is
+	// the window.
 	Window int
 	// MaxStreams is how many live streams each side of a link may have opened; default DefaultMaxStreams.
 	MaxStreams int
+	// MaxParked is how many connections the dialling side of a socket keeps ready for streams of the other side; default DefaultMaxParked, and less than 0 is
+	// none. The other side accepts as many.
+	MaxParked int
+}
+
+func (c Config) filled() Config {
+	if c.Window == 0 {
+		c.Window = DefaultWindow
+	}
+	if c.MaxStreams == 0 {
+		c.MaxStreams = DefaultMaxStreams
+	}
+	if c.MaxParked == 0 {
+		c.MaxParked = DefaultMaxParked
+	}
+	return c
 }
 
 // Addr is the address of a bus.
@@ -74,12 +106,7 @@ func (b *Buses) Listen(name string, conf Config) (*Listener, error) {
 	if err := CheckBus(name); err != nil {
 		return nil, err
 	}
-	if conf.Window == 0 {
-		conf.Window = DefaultWindow
-	}
-	if conf.MaxStreams == 0 {
-		conf.MaxStreams = DefaultMaxStreams
-	}
+	conf = conf.filled()
 	l := &Listener{buses: b, name: name, conf: conf, links: make(chan *link, backlog), closed: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,31 +150,17 @@ type Listener struct {
 	conf  Config
 	links chan *link
 
+	live   liveLinks
 	mu     sync.Mutex
 	closed chan struct{}
-	live   map[*link]struct{} // accepted ends of links that have not ended
-	idle   chan struct{}      // closed when the last of them ends; nil while nobody waits
 }
 
 var _ transport.Listener = (*Listener)(nil)
 
 func (l *Listener) pair() (dialled, accepted *link) {
-	dialled, accepted = newLinks(l.conf.Window, l.conf.MaxStreams, func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.live, accepted)
-		if len(l.live) == 0 && l.idle != nil {
-			close(l.idle)
-			l.idle = nil
-		}
-	})
+	dialled, accepted = newLinks(l.conf.Window, l.conf.MaxStreams, func() { l.live.remove(accepted) })
 	dialled.info.Remote, accepted.info.Local = l.Addr(), l.Addr()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.live == nil {
-		l.live = map[*link]struct{}{}
-	}
-	l.live[accepted] = struct{}{}
+	l.live.add(accepted)
 	return dialled, accepted
 }
 
@@ -196,32 +209,4 @@ func (l *Listener) Close() error {
 }
 
 // Wait waits until every link has ended; when ctx ends first, the rest is ended.
-func (l *Listener) Wait(ctx context.Context) error {
-	l.mu.Lock()
-	var idle chan struct{}
-	if len(l.live) > 0 {
-		if l.idle == nil {
-			l.idle = make(chan struct{})
-		}
-		idle = l.idle
-	}
-	l.mu.Unlock()
-	if idle == nil {
-		return nil
-	}
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-	}
-	l.mu.Lock()
-	rest := make([]*link, 0, len(l.live))
-	for link := range l.live {
-		rest = append(rest, link)
-	}
-	l.mu.Unlock()
-	for _, link := range rest {
-		link.Close(transport.CodeShutdown, "")
-	}
-	return ctx.Err()
-}
+func (l *Listener) Wait(ctx context.Context) error { return l.live.wait(ctx) }
