@@ -149,7 +149,7 @@ func TestDaemonConforms(t *testing.T) {
 		t.Errorf("exit %d\n%s\n%s", code, out.String(), errs.String())
 	}
 	checks := 0
-	for _, v := range loadAll(t) {
+	for _, v := range loadAll(t, Names()) {
 		if v.Daemon != nil {
 			checks++
 		}

@@ -3,16 +3,18 @@ package conformance
 import (
 	"encoding/hex"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/weir-agent/weir/ingest/frame"
 	"github.com/weir-agent/weir/wab/record"
 )
 
-func loadAll(t *testing.T) []Vector {
+// loadAll loads the vectors of these files.
+func loadAll(t *testing.T, names []string) []Vector {
 	t.Helper()
 	var all []Vector
-	for _, name := range Names() {
+	for _, name := range names {
 		v, err := Load(name)
 		if err != nil {
 			t.Fatal(err)
@@ -26,7 +28,7 @@ func loadAll(t *testing.T) []Vector {
 }
 
 func TestGoCodecAgreesWithEveryVector(t *testing.T) {
-	for _, v := range loadAll(t) {
+	for _, v := range loadAll(t, slices.Concat(Names(), WeidaNames())) {
 		t.Run(v.Name, func(t *testing.T) {
 			for _, x := range v.Exchanges() {
 				if got := Answer(x.Request); got != x.Want {
@@ -39,7 +41,7 @@ func TestGoCodecAgreesWithEveryVector(t *testing.T) {
 
 // A daemon judges a request with the same verdict as the vectors say.
 func TestDaemonRepliesFollowFromTheVerdicts(t *testing.T) {
-	for _, v := range loadAll(t) {
+	for _, v := range loadAll(t, Names()) {
 		if v.Daemon == nil || v.Daemon.Connection != "closed" {
 			continue
 		}
@@ -82,7 +84,7 @@ func requestVerdict(t *testing.T, v Vector) frame.Verdict {
 
 func TestVectorsCoverEveryVerdictAndReason(t *testing.T) {
 	verdicts, reasons := map[string]bool{}, map[int]bool{}
-	for _, v := range loadAll(t) {
+	for _, v := range loadAll(t, Names()) {
 		verdicts[v.Verdict] = true
 		if v.Kind == KindNack && v.Fields != nil {
 			reasons[v.Fields.Reason] = true

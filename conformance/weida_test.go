@@ -7,37 +7,9 @@ import (
 	"github.com/weir-agent/weir/weida/wire"
 )
 
-func loadWeida(t *testing.T) []Vector {
-	t.Helper()
-	var all []Vector
-	for _, name := range WeidaNames() {
-		v, err := Load(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(v) < 20 {
-			t.Fatalf("%s has only %d vectors", name, len(v))
-		}
-		all = append(all, v...)
-	}
-	return all
-}
-
-func TestGoCodecAgreesWithEveryWeidaVector(t *testing.T) {
-	for _, v := range loadWeida(t) {
-		t.Run(v.Name, func(t *testing.T) {
-			for _, x := range v.Exchanges() {
-				if got := Answer(x.Request); got != x.Want {
-					t.Errorf("%s\n%s\ngot  %s\nwant %s", v.Note, x.Request, got, x.Want)
-				}
-			}
-		})
-	}
-}
-
 func TestWeidaVectorsCoverEveryVerdictAndReason(t *testing.T) {
 	seen := map[string]bool{}
-	for _, v := range loadWeida(t) {
+	for _, v := range loadAll(t, WeidaNames()) {
 		seen[v.Verdict] = true
 	}
 	for _, v := range wire.Verdicts() {
