@@ -193,6 +193,8 @@ func TestReadErrorsPass(t *testing.T) {
 		b := openBench(t, in, vfstest.NewDisk(), 1)
 		want := numbered(0, 100)
 		b.push(0, want...)
+		_ = b.log.Close()
+		b = openBench(t, in, vfstest.NewDisk(), 1) // what it has in memory is gone
 		in.Add(vfstest.Fault{Kinds: vfstest.ReadAt, At: 0, Err: errInjected}, vfstest.Fault{Kinds: vfstest.ReadAt, At: 1, Err: errInjected})
 		s := scripted(takesAll)
 		b.run(s, Options{})

@@ -406,6 +406,8 @@ func rowF37(t *testing.T, over wire) {
 		}
 		r.push(all...)
 	}
+	r.halt()
+	r.open() // what it has in memory is gone
 	in.Record(vfstest.ReadAt)
 	r.deliver(e, setup{http: ndjson(), drain: drain.Options{BatchRecords: 16}})
 	r.ledger(e, 0)

@@ -239,9 +239,12 @@ func (f panicFile) ReadAt(b []byte, off int64) (int, error) {
 func TestF38LoopPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		armed := new(atomic.Bool)
-		b := openBench(t, panicFS{vfstest.NewDisk(), armed}, vfstest.NewDisk(), 1)
+		fsys := panicFS{vfstest.NewDisk(), armed}
+		b := openBench(t, fsys, vfstest.NewDisk(), 1)
 		want := numbered(0, 100)
 		b.push(0, want...)
+		_ = b.log.Close()
+		b = openBench(t, fsys, vfstest.NewDisk(), 1) // what it has in memory is gone
 		armed.Store(true)
 		s := scripted(takesAll)
 		var mu sync.Mutex

@@ -181,7 +181,9 @@ func TestTooManySubscriptions(t *testing.T) {
 		}
 	}
 	s.ns.subs.mu.RUnlock()
-	frame("/d", "x")
+	// The link may end before the stream of this one does.
+	last := must1(link.OpenUni(t.Context()))(t)
+	_, _ = last.Write(must1(wire.AppendSubscribe(nil, wire.Subscription{Endpoint: "/d", Filter: "x"}, 1024))(t))
 	wantClose(t, link, transport.CodeLimitExceeded)
 	s.subscribers(t, "/a", 0, 0)
 	s.subscribers(t, "/c", 0, 0)
