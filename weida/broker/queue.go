@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,8 +15,8 @@ const (
 	// MaxSubscriptions bounds the subscriptions of a queue.
 	MaxSubscriptions = 4096
 
-	defaultBytes        = 64 << 20
-	defaultMaxUnsettled = 1024
+	defaultBytes        = 8 << 20
+	defaultMaxUnsettled = 256
 	defaultWindow       = 65536
 )
 
@@ -32,9 +33,9 @@ var (
 
 // Config configures a queue. The zero value is usable.
 type Config struct {
-	// Bytes bounds the charge of all messages, unsettled ones too; default 64 MiB. Messages that a store gave back count, but are never refused.
+	// Bytes bounds the charge of all messages, unsettled ones too; default 8 MiB. Messages that a store gave back count, but are never refused.
 	Bytes int
-	// MaxUnsettled bounds the deliveries of one subscription that are not settled; default 1024.
+	// MaxUnsettled bounds the deliveries of one subscription that are not settled; default 256; negative: nothing is ever delivered.
 	MaxUnsettled int
 	// MaxAttempts is after how many attempts a message that comes back becomes a dead letter; 0: never.
 	MaxAttempts uint64
@@ -43,8 +44,8 @@ type Config struct {
 }
 
 func (c Config) filled() (Config, error) {
-	if c.Bytes < 0 || c.MaxUnsettled < 0 {
-		return c, fmt.Errorf("%w: Bytes and MaxUnsettled must not be negative", ErrConfig)
+	if c.Bytes < 0 {
+		return c, fmt.Errorf("%w: Bytes must not be negative", ErrConfig)
 	}
 	if c.Bytes == 0 {
 		c.Bytes = defaultBytes
@@ -74,7 +75,7 @@ type entry struct {
 	seq      Seq
 	message  *Message
 	attempts uint64
-	state    state
+	state    state         // changed by turn alone
 	sub      *subscription // of leaving and out; nil if it is gone
 }
 
@@ -84,7 +85,7 @@ type Queue struct {
 	next    Seq
 	all     []*entry // in the order of seq
 	bySeq   map[Seq]*entry
-	gone    int // how many of all are gone
+	count   [gone + 1]int // of all, how many are in each state
 	bytes   int // charged
 	ids     window
 	subs    []*subscription // in the order of their keys
@@ -122,8 +123,16 @@ func NewQueue(c Config, st State) (*Queue, error) {
 	return q, nil
 }
 
+// turn changes the state of a message.
+func (q *Queue) turn(e *entry, to state) {
+	q.count[e.state]--
+	q.count[to]++
+	e.state = to
+}
+
 func (q *Queue) insert(e *entry) {
 	q.all = append(q.all, e)
+	q.count[e.state]++
 	q.bySeq[e.seq] = e
 	q.bytes += e.message.charge()
 	q.ids.add(e.message.ID, e.seq)
@@ -131,14 +140,13 @@ func (q *Queue) insert(e *entry) {
 
 // remove takes a message out of the books. Its id stays known.
 func (q *Queue) remove(e *entry) {
-	e.state = gone
+	q.turn(e, gone)
 	q.bytes -= e.message.charge()
 	delete(q.bySeq, e.seq)
 	e.message = nil
-	q.gone++
-	if q.gone*2 > len(q.all) {
+	if q.count[gone]*2 > len(q.all) {
 		q.all = slices.DeleteFunc(q.all, func(e *entry) bool { return e.state == gone })
-		q.gone = 0
+		q.count[gone] = 0
 	}
 }
 
@@ -159,11 +167,32 @@ func (q *Queue) Admit(m *Message) (seq Seq, repeat bool, err error) {
 		return 0, false, ErrRetired
 	}
 	if first, known := q.ids.find(m.ID); known {
-		if e := q.bySeq[first]; e != nil && e.state == pending {
-			return first, true, nil
-		}
-		return 0, true, nil
+		return q.pendingUnder(first), true, nil
 	}
+	return q.admit(m)
+}
+
+// AdmitDead is Admit for a dead letter of another queue: it is a repeat only of a message that is still in this queue. One that was settled here does not
+// stand for a message that has died again since.
+func (q *Queue) AdmitDead(m *Message) (seq Seq, repeat bool, err error) {
+	if q.closing {
+		return 0, false, ErrRetired
+	}
+	if first, known := q.ids.find(m.ID); known && q.bySeq[first] != nil {
+		return q.pendingUnder(first), true, nil
+	}
+	return q.admit(m)
+}
+
+// pendingUnder returns seq if its message waits for the store, else 0.
+func (q *Queue) pendingUnder(seq Seq) Seq {
+	if e := q.bySeq[seq]; e != nil && e.state == pending {
+		return seq
+	}
+	return 0
+}
+
+func (q *Queue) admit(m *Message) (seq Seq, repeat bool, err error) {
 	if q.Room(m) < len(m.Body) {
 		return 0, false, ErrFull
 	}
@@ -190,10 +219,11 @@ func (q *Queue) Settle(seq Seq) {
 	q.scan()
 }
 
-// Requeue says that the report on a delivery ended without Processed. The message goes back to its old place.
-func (q *Queue) Requeue(seq Seq) {
+// Requeue says that the report on a delivery, the attempt-th one of its message, ended without Processed. The message goes back to its old place.
+// One that is not out under that attempt any more is left alone.
+func (q *Queue) Requeue(seq Seq, attempt uint64) {
 	e := q.bySeq[seq]
-	if e == nil || e.state != out {
+	if e == nil || e.state != out || e.attempts != attempt {
 		return
 	}
 	q.requeue(e)
@@ -209,10 +239,10 @@ func (q *Queue) requeue(e *entry) {
 }
 
 // Failed says that a delivery could not be written. It does not count as an attempt or against the credit, and the subscription gets nothing
-// until something else happens in the queue.
-func (q *Queue) Failed(seq Seq) {
+// until something else happens in the queue. A message that is not out under that attempt any more is left alone.
+func (q *Queue) Failed(seq Seq, attempt uint64) {
 	e := q.bySeq[seq]
-	if e == nil || e.state != out {
+	if e == nil || e.state != out || e.attempts != attempt {
 		return
 	}
 	e.attempts--
@@ -228,11 +258,11 @@ func (q *Queue) Failed(seq Seq) {
 // back makes a message ready, or a dead letter.
 func (q *Queue) back(e *entry) {
 	if q.config.MaxAttempts > 0 && e.attempts >= q.config.MaxAttempts {
-		e.state = dead
+		q.turn(e, dead)
 		q.effects.Dead = append(q.effects.Dead, Delivery{Seq: e.seq, Attempt: e.attempts, Message: e.message})
 		return
 	}
-	e.state = ready
+	q.turn(e, ready)
 	for _, s := range q.subs {
 		s.passed = min(s.passed, e.seq-1)
 	}
@@ -246,15 +276,40 @@ func (e *entry) free() {
 	}
 }
 
-// Dead returns the dead letters that nobody has taken yet, oldest first. It costs a pass over the messages.
-func (q *Queue) Dead() []Delivery {
-	var all []Delivery
-	for _, e := range q.all {
-		if e.state == dead {
-			all = append(all, Delivery{Seq: e.seq, Attempt: e.attempts, Message: e.message})
+// Peeked is a message as Peek finds it.
+type Peeked struct {
+	Seq      Seq
+	Attempts uint64
+	Out      bool // handed out, not settled
+	Dead     bool
+	Message  *Message
+}
+
+// Peek returns at most limit messages behind the seq after that the store has taken, oldest first, and leaves them where they are.
+func (q *Queue) Peek(after Seq, limit int) []Peeked {
+	i, _ := slices.BinarySearchFunc(q.all, after+1, func(e *entry, seq Seq) int { return cmp.Compare(e.seq, seq) })
+	var found []Peeked
+	for _, e := range q.all[i:] {
+		if len(found) >= limit {
+			break
+		}
+		if e.state != gone && e.state != pending {
+			found = append(found, Peeked{Seq: e.seq, Attempts: e.attempts, Out: e.state == leaving || e.state == out, Dead: e.state == dead, Message: e.message})
 		}
 	}
-	return all
+	return found
+}
+
+// Newest returns the seq behind which Peek finds the newest n messages.
+func (q *Queue) Newest(n int) Seq {
+	for i := len(q.all) - 1; i >= 0; i-- {
+		if e := q.all[i]; e.state != gone && e.state != pending {
+			if n--; n < 0 {
+				return e.seq
+			}
+		}
+	}
+	return 0
 }
 
 // Stats is a queue at one instant.
@@ -266,18 +321,12 @@ type Stats struct {
 	Consumers int // subscriptions
 }
 
-// Stats returns the state of the queue. It costs a pass over its messages.
+// Stats returns the state of the queue.
 func (q *Queue) Stats() Stats {
-	st := Stats{Messages: len(q.bySeq), Bytes: q.bytes, Consumers: len(q.subs)}
-	for _, e := range q.all {
-		switch e.state {
-		case leaving, out:
-			st.Unsettled++
-		case dead:
-			st.Dead++
-		}
+	return Stats{
+		Messages: len(q.bySeq), Unsettled: q.count[leaving] + q.count[out], Dead: q.count[dead],
+		Bytes: q.bytes, Consumers: len(q.subs),
 	}
-	return st
 }
 
 // Retirement counts what became of the deliveries since Retire.

@@ -176,19 +176,33 @@ func TestDelivery(t *testing.T) {
 			r.admit("a", "a", "a")
 			r.subscribe(1, "", 9)
 			r.want("1:1/1", "1:2/1", "1:3/1")
-			r.q.Requeue(2)
+			r.q.Requeue(2, 1)
 			r.want("1:2/2")
 			r.admit("a")
 			r.q.Close(1)
 			r.subscribe(2, "", 3)
 			r.want("2:1/2", "2:2/3", "2:3/2")
 		},
+		"what an earlier attempt comes to does not touch a later one": func(r *rig) {
+			r.admit("a")
+			key := r.subscribe(1, "", 9)
+			r.want("1:1/1")
+			r.q.Unsubscribe(key)
+			r.subscribe(2, "", 9)
+			r.want("2:1/2")
+			r.q.Requeue(1, 1)
+			r.q.Failed(1, 1)
+			r.want()
+			if p := r.q.Peek(0, 9); len(p) != 1 || !p[0].Out || p[0].Attempts != 2 {
+				r.t.Errorf("peeked %+v", p)
+			}
+		},
 		"settled once, settled for good": func(r *rig) {
 			r.admit("a")
 			key := r.subscribe(1, "", 9)
 			r.want("1:1/1")
 			r.q.Settle(1)
-			r.q.Requeue(1)
+			r.q.Requeue(1, 1)
 			r.q.Settle(1)
 			r.q.Unsubscribe(key)
 			r.subscribe(2, "", 9)
@@ -198,7 +212,7 @@ func TestDelivery(t *testing.T) {
 			r.admit("a")
 			key := r.subscribe(1, "", 1)
 			r.want("1:1/1")
-			r.q.Failed(1)
+			r.q.Failed(1, 1)
 			r.want()
 			if n, _ := r.q.Delivered(key); n != 0 {
 				t.Errorf("delivered %d after a failed write", n)
@@ -345,11 +359,11 @@ func TestDeadLetters(t *testing.T) {
 	}
 	r.subscribe(1, "", 9)
 	r.want("1:2/2")
-	r.q.Requeue(2)
+	r.q.Requeue(2, 2)
 	if out := r.run(); len(out.Dead) != 1 || out.Dead[0].Seq != 2 || out.Dead[0].Attempt != 2 || len(out.Deliver) != 0 {
 		t.Fatalf("after the last attempt: %+v", out)
 	}
-	if dead := r.q.Dead(); len(dead) != 2 || r.q.Stats().Dead != 2 {
+	if dead := r.q.Peek(0, 9); len(dead) != 2 || !dead[0].Dead || dead[1].Attempts != 2 || r.q.Stats().Dead != 2 {
 		t.Fatalf("dead letters %v", dead)
 	}
 	r.q.Settle(1)
@@ -357,6 +371,49 @@ func TestDeadLetters(t *testing.T) {
 	r.run()
 	if st := r.q.Stats(); st != (broker.Stats{Consumers: 1}) {
 		t.Errorf("after they were taken: %+v", st)
+	}
+}
+
+// An id that was settled here stands for no message that died elsewhere since; one that is still here does.
+func TestDeadLetterOfAKnownID(t *testing.T) {
+	r := newRig(t, broker.Config{}, broker.State{})
+	m := &broker.Message{ID: broker.ID{1}}
+	admit := func(wantSeq broker.Seq, wantRepeat bool) {
+		t.Helper()
+		if seq, repeat, err := r.q.AdmitDead(m); seq != wantSeq || repeat != wantRepeat || err != nil {
+			t.Fatalf("AdmitDead = %d, %t, %v; want %d, %t", seq, repeat, err, wantSeq, wantRepeat)
+		}
+	}
+	admit(1, false)
+	admit(1, true)
+	r.run()
+	admit(0, true)
+	r.subscribe(1, "", 9)
+	r.want("1:1/1")
+	r.q.Settle(1)
+	r.run()
+	if _, repeat, _ := r.q.Admit(m); !repeat {
+		t.Fatal("a producer's repeat was taken in")
+	}
+	admit(2, false)
+	r.want("1:2/1")
+}
+
+func TestPeek(t *testing.T) {
+	r := newRig(t, broker.Config{}, broker.State{})
+	r.admit("a", "b", "c", "d")
+	if got := r.q.Peek(0, 9); len(got) != 0 {
+		t.Errorf("before the store took them: %+v", got)
+	}
+	r.run()
+	topics := func(after broker.Seq, limit int) (all string) {
+		for _, p := range r.q.Peek(after, limit) {
+			all += p.Message.Topic
+		}
+		return all
+	}
+	if a, b, c := topics(0, 2), topics(2, 9), topics(r.q.Newest(3), 9); a != "ab" || b != "cd" || c != "bcd" || r.q.Newest(9) != 0 {
+		t.Errorf("got %q, %q, %q, newest 9 from %d", a, b, c, r.q.Newest(9))
 	}
 }
 
@@ -370,7 +427,7 @@ func TestRetire(t *testing.T) {
 		t.Fatalf("admitted while retiring: %v", err)
 	}
 	r.q.Settle(1)
-	r.q.Requeue(2)
+	r.q.Requeue(2, 1)
 	r.subscribe(1, "", 4)
 	r.want("1:2/2")
 	if got, want := r.q.EndRetire(), (broker.Retirement{Settled: 1, Unsettled: 2, Requeued: 1}); got != want {

@@ -118,7 +118,7 @@ func (m *model) event(t *rapid.T) {
 	key := broker.Key{Consumer: broker.ConsumerID(rapid.IntRange(1, 3).Draw(t, "consumer")), Filter: rapid.SampledFrom([]string{"", "a", "*.b"}).Draw(t, "filter")}
 	_, subscribed := m.limits[key]
 	seq := broker.Seq(rapid.IntRange(1, 30).Draw(t, "seq"))
-	_, out := m.out[seq]
+	delivery, out := m.out[seq]
 	switch rapid.IntRange(0, 9).Draw(t, "event") {
 	case 0, 1, 2:
 		msg := &broker.Message{Topic: rapid.SampledFrom([]string{"", "a", "a.b"}).Draw(t, "topic"), Body: make([]byte, rapid.IntRange(0, 600).Draw(t, "body"))}
@@ -154,10 +154,10 @@ func (m *model) event(t *rapid.T) {
 			delete(m.messages, seq)
 		}
 	case 8:
-		m.q.Requeue(seq)
+		m.q.Requeue(seq, delivery.Attempt)
 		delete(m.out, seq)
 	case 9:
-		m.q.Failed(seq)
+		m.q.Failed(seq, delivery.Attempt)
 		if out {
 			m.attempts[seq]--
 			m.delivered[m.out[seq].Key]--

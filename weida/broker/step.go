@@ -22,7 +22,7 @@ type Effects struct {
 	Refused []Refusal
 	// Deliver is to be written to the consumers. Each one ends with Settle, Requeue or Failed, or with its subscription.
 	Deliver []Delivery
-	// Dead are new dead letters. Each one ends with Settle once somebody has taken it; until then Dead returns it.
+	// Dead are new dead letters. Each one ends with Settle once somebody has taken it.
 	Dead []Delivery
 }
 
@@ -86,7 +86,7 @@ func (q *Queue) admitted(seq Seq, err error) {
 		return
 	}
 	q.effects.Confirmed = append(q.effects.Confirmed, seq)
-	e.state = ready
+	q.turn(e, ready)
 }
 
 // attempted lets a delivery go. Where its subscription went meanwhile, or the retirement ended, the message was never written.
@@ -101,6 +101,6 @@ func (q *Queue) attempted(op Op) {
 		q.scan()
 		return
 	}
-	e.state = out
+	q.turn(e, out)
 	q.effects.Deliver = append(q.effects.Deliver, Delivery{Key: e.sub.key, Seq: e.seq, Attempt: e.attempts, Message: e.message})
 }

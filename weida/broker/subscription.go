@@ -195,7 +195,8 @@ func (q *Queue) pick(e *entry) (chosen *subscription, more bool) {
 }
 
 func (q *Queue) leave(e *entry, s *subscription) {
-	e.state, e.sub = leaving, s
+	q.turn(e, leaving)
+	e.sub = s
 	e.attempts++
 	s.delivered++
 	s.unsettled++

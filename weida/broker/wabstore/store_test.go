@@ -126,7 +126,7 @@ func scenario(fsys vfs.FS, w *world, opts wabstore.Options) error {
 			w.settle()
 			w.run()
 			if i == 5 {
-				w.q.Requeue(w.out[0].Seq)
+				w.q.Requeue(w.out[0].Seq, w.out[0].Attempt)
 				w.out = nil
 				w.run()
 			}
@@ -257,7 +257,7 @@ func TestReopen(t *testing.T) {
 		w.run()
 		w.q.Settle(2)
 		w.run()
-		w.q.Requeue(1)
+		w.q.Requeue(1, 1)
 		w.q.Grant(w.key, 3)
 		w.run()
 		if err := w.store.Close(); err != nil {
