@@ -44,7 +44,7 @@ var edges = map[string][]string{
 	"weida/transport/transporttest":  {"weida/transport"},
 	"weida/transport/quictransport":  {"weida/transport", "github.com/quic-go/quic-go/..."},
 
-	"weida/broker": {"weida/wire"},
+	"weida/broker": {"weida", "weida/wire"},
 
 	"weida/broker/wabstore": {"weida/broker", "weida/wire", "wab", "wab/record"},
 
