@@ -79,6 +79,14 @@ var edges = map[string][]string{
 		"cmd/weir/internal/cli", "cmd/weir/internal/config", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag",
 	},
 
+	"cmd/weida":                  {"cmd/weida/internal/cli"},
+	"cmd/weida/internal/exit":    {"weida"},
+	"cmd/weida/internal/framing": {},
+	"cmd/weida/internal/terms":   {"cmd/weida/internal/exit", "weida", "github.com/spf13/pflag"},
+	"cmd/weida/internal/cli": {
+		"cmd/weida/internal/exit", "cmd/weida/internal/framing", "cmd/weida/internal/terms", "weida", "weida/wire", "github.com/spf13/cobra",
+	},
+
 	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},
 	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
 	"cmd/weir-bench/internal/baseline": {"cmd/weir-bench/internal/load", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
