@@ -59,6 +59,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
+		"internal/units",
 		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
@@ -83,7 +84,16 @@ var edges = map[string][]string{
 	"cmd/weida/internal/exit":    {"weida"},
 	"cmd/weida/internal/framing": {},
 	"cmd/weida/internal/terms":   {"cmd/weida/internal/exit", "weida", "github.com/spf13/pflag"},
+	// The daemon of the broker is the one place where weida and wab meet beside the store.
+	"internal/units":                {},
+	"cmd/weida/internal/brokerapi": {},
+	"cmd/weida/internal/queuecmd":  {"cmd/weida/internal/brokerapi", "cmd/weida/internal/exit", "github.com/spf13/cobra"},
+	"cmd/weida/internal/brokerd": {
+		"cmd/weida/internal/brokerapi", "cmd/weida/internal/exit", "internal/units", "internal/unixsocket", "wab", "wab/record", "weida", "weida/broker", "weida/broker/wabstore",
+		"github.com/BurntSushi/toml", "github.com/prometheus/client_golang/...", "github.com/spf13/cobra",
+	},
 	"cmd/weida/internal/cli": {
+		"cmd/weida/internal/brokerd", "cmd/weida/internal/queuecmd",
 		"cmd/weida/internal/exit", "cmd/weida/internal/framing", "cmd/weida/internal/terms", "weida", "weida/wire", "github.com/spf13/cobra",
 	},
 
