@@ -34,7 +34,8 @@ var edges = map[string][]string{
 		"sinks", "wab/record", "github.com/hashicorp/go-retryablehttp",
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
-	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
+	"sinks/weidasink": {"sinks", "wab/record", "weida"},
+	"sinks/sinktest":  {"sinks", "wab/record", "go.uber.org/goleak"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
