@@ -60,7 +60,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
-		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
+		"sinks/httpsink", "sinks/filesink", "sinks/weidasink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -69,7 +69,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/weidasink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",
