@@ -12,7 +12,7 @@ run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
 
 build: ## build the binaries into bin/
-	$(GO) build -o $(BIN)/ ./cmd/weir ./cmd/weir-bench
+	$(GO) build -o $(BIN)/ ./cmd/weir ./cmd/weida ./cmd/weir-bench
 
 test: ## run all tests that the installed toolchains allow
 	$(GO) test -race -shuffle=on ./...
@@ -39,7 +39,7 @@ lint: ## formatting, vet, staticcheck and the import table
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs $(GO) run $(GOFUMPT) -l); \
 		if [ -n "$$bad" ]; then echo "not formatted (run: go run $(GOFUMPT) -w .):"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
-	GOOS=darwin GOARCH=arm64 $(GO) build ./cmd/weir/... ./wab/... ./clients/go/...
+	GOOS=darwin GOARCH=arm64 $(GO) build ./cmd/weir/... ./cmd/weida/... ./wab/... ./clients/go/...
 	$(GO) run $(STATICCHECK) ./...
 	$(GO) test -count=1 -run TestImports ./cmd/weir
 

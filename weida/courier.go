@@ -17,6 +17,7 @@ type courier struct {
 	bytes   int // of the queue, and of streamed copies
 	walking bool
 	room    chan struct{} // closed when bytes or queue shrink; nil while nobody waits
+	idle    chan struct{} // closed when nothing is queued or being written; nil while nobody waits
 }
 
 // parcel is a whole copy. All copies of a message share its payload.
@@ -67,6 +68,10 @@ func (c *courier) take() (parcel, bool) {
 	defer c.mu.Unlock()
 	if len(c.queue) == 0 {
 		c.queue, c.walking = nil, false
+		if c.idle != nil {
+			close(c.idle)
+			c.idle = nil
+		}
 		return parcel{}, false
 	}
 	p := c.queue[0]
@@ -74,6 +79,26 @@ func (c *courier) take() (parcel, bool) {
 	c.queue = c.queue[1:]
 	c.free(p.bytes)
 	return p, true
+}
+
+// flushed waits until nothing is queued or being written.
+func (c *courier) flushed(ctx context.Context) error {
+	c.mu.Lock()
+	if !c.walking {
+		c.mu.Unlock()
+		return nil
+	}
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	idle := c.idle
+	c.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // free gives room back. c.mu is held.

@@ -38,6 +38,20 @@ func (p *Publisher) Close() error {
 	return nil
 }
 
+// Flush waits until the copies of whole messages that are queued were written to their links or dropped, until ctx ends.
+func (p *Publisher) Flush(ctx context.Context) error {
+	s := &p.l.ns.subs
+	s.mu.RLock()
+	members := slices.Clone(s.byPath[p.e.path])
+	s.mu.RUnlock()
+	for _, m := range members {
+		if err := m.flushed(ctx); err != nil {
+			return opError("flush", p.e.path, err)
+		}
+	}
+	return nil
+}
+
 // Subscribers is how many peers have subscribed to the path.
 func (p *Publisher) Subscribers() int {
 	s := &p.l.ns.subs

@@ -480,3 +480,23 @@ func TestConsumersGoneFromAFullQueue(t *testing.T) {
 		t.Errorf("got %v", seen)
 	}
 }
+
+// What was published is flushed when it is written, and not while somebody reads nothing.
+func TestFlush(t *testing.T) {
+	f := newStalled(t, Options{})
+	check(t, f.p.Flush(t.Context()))
+	must1(f.p.Publish(Meta{}, []byte("small")))(t)
+	check(t, f.p.Flush(deadline(t)))
+	f.s.idle(t, "/p")
+	must1(f.p.Publish(Meta{}, make([]byte, windowful)))(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	wantErr(t, f.p.Flush(ctx), context.Canceled)
+	if n := f.s.binding.Connections(); n != 2 {
+		t.Errorf("got %d connections, want 2", n)
+	}
+	f.slow.Close(0, "")
+	received(t, f.quick)
+	received(t, f.quick)
+	check(t, f.p.Flush(deadline(t)))
+}

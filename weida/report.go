@@ -244,10 +244,11 @@ func (r *Reporter) Report(l Level, offset uint64) {
 	}
 }
 
-// Finish sends what was not sent and ends the report. It does not wait.
+// Finish sends what was not sent and ends the report. It does not wait. The sender is told of the end also if nothing was reported: to a queue it says that the message
+// was not processed and may go to the next consumer.
 func (r *Reporter) Finish() {
 	r.mu.Lock()
-	news := !r.finished && len(r.offsets) > 0
+	news := !r.finished
 	r.finished = true
 	r.mu.Unlock()
 	if news {

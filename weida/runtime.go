@@ -349,6 +349,13 @@ func (b *Binding) forget(c *conn) {
 // Addr is the address that peers dial.
 func (b *Binding) Addr() net.Addr { return b.socket.Addr() }
 
+// Connections is how many links the binding has.
+func (b *Binding) Connections() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.conns)
+}
+
 // Close closes the binding's links with SHUTDOWN and frees its address. It waits for them at most Options.ShutdownTimeout. The endpoints live on for
 // the listener's other bindings. It is idempotent.
 func (b *Binding) Close() error {

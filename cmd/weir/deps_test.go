@@ -45,7 +45,7 @@ var edges = map[string][]string{
 	"weida/transport/transporttest":  {"weida/transport"},
 	"weida/transport/quictransport":  {"weida/transport", "github.com/quic-go/quic-go/..."},
 
-	"weida/broker": {"weida/wire"},
+	"weida/broker": {"weida", "weida/wire"},
 
 	"weida/broker/wabstore": {"weida/broker", "weida/wire", "wab", "wab/record"},
 
@@ -78,6 +78,14 @@ var edges = map[string][]string{
 	"cmd/weir/internal/demo": {"clients/go"},
 	"cmd/weir/internal/docgen": {
 		"cmd/weir/internal/cli", "cmd/weir/internal/config", "github.com/spf13/cobra", "github.com/spf13/cobra/doc", "github.com/spf13/pflag",
+	},
+
+	"cmd/weida":                  {"cmd/weida/internal/cli"},
+	"cmd/weida/internal/exit":    {"weida"},
+	"cmd/weida/internal/framing": {},
+	"cmd/weida/internal/terms":   {"cmd/weida/internal/exit", "weida", "github.com/spf13/pflag"},
+	"cmd/weida/internal/cli": {
+		"cmd/weida/internal/exit", "cmd/weida/internal/framing", "cmd/weida/internal/terms", "weida", "weida/wire", "github.com/spf13/cobra",
 	},
 
 	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},

@@ -86,7 +86,7 @@ type Queue struct {
 	all     []*entry // in the order of seq
 	bySeq   map[Seq]*entry
 	count   [gone + 1]int // of all, how many are in each state
-	bytes   int // charged
+	bytes   int           // charged
 	ids     window
 	subs    []*subscription // in the order of their keys
 	last    Key             // that got a delivery last
@@ -150,13 +150,18 @@ func (q *Queue) remove(e *entry) {
 	}
 }
 
-// Room returns how many bytes of body may be admitted with these labels now (§11.2). A negative number means that the message
-// is refused unread.
-func (q *Queue) Room(m *Message) int {
+// Free returns how many bytes may be charged now, or -1 if nothing is admitted any more. It may be negative for a queue that was loaded with more than its bound.
+func (q *Queue) Free() int {
 	if q.closing {
 		return -1
 	}
-	return q.config.Bytes - q.bytes - (m.charge() - len(m.Body))
+	return q.config.Bytes - q.bytes
+}
+
+// Room returns how many bytes of body may be admitted with these labels now (§11.2). A negative number means that the message
+// is refused unread.
+func (q *Queue) Room(m *Message) int {
+	return q.Free() - (m.charge() - len(m.Body))
 }
 
 // Admit takes a message in. Its outcome comes in the Effects of a later Done under the seq that it returns. Where the id is known, repeat is true and the
@@ -204,11 +209,11 @@ func (q *Queue) admit(m *Message) (seq Seq, repeat bool, err error) {
 }
 
 // Settle says that the consumer processed a delivery, or that somebody took a dead letter. A message that is not out is left alone: of a
-// settlement and a requeue the second one finds nothing.
-func (q *Queue) Settle(seq Seq) {
+// settlement and a requeue the second one finds nothing. Settle reports whether it found something.
+func (q *Queue) Settle(seq Seq) bool {
 	e := q.bySeq[seq]
 	if e == nil || e.state != out && e.state != dead {
-		return
+		return false
 	}
 	if e.state == out {
 		q.retired.Settled++
@@ -217,17 +222,19 @@ func (q *Queue) Settle(seq Seq) {
 	q.remove(e)
 	q.ops = append(q.ops, Op{Kind: OpSettle, Seq: seq})
 	q.scan()
+	return true
 }
 
 // Requeue says that the report on a delivery, the attempt-th one of its message, ended without Processed. The message goes back to its old place.
-// One that is not out under that attempt any more is left alone.
-func (q *Queue) Requeue(seq Seq, attempt uint64) {
+// One that is not out under that attempt any more is left alone. Requeue reports whether it was.
+func (q *Queue) Requeue(seq Seq, attempt uint64) bool {
 	e := q.bySeq[seq]
 	if e == nil || e.state != out || e.attempts != attempt {
-		return
+		return false
 	}
 	q.requeue(e)
 	q.scan()
+	return true
 }
 
 func (q *Queue) requeue(e *entry) {

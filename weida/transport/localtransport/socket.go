@@ -392,6 +392,9 @@ func (r socketReceive) Stop(code uint64) {
 func (s *socket) watch() {
 	_, err := io.Copy(io.Discard, s.nc)
 	stopped := s.gone(&transport.StopError{Code: transport.CodeCanceled})
+	// The peer may have read the end and closed before the one who writes it has noted that it went.
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.sendOver || errors.Is(err, syscall.ECONNRESET) && s.ended == nil {

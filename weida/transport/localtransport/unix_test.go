@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -197,6 +198,42 @@ func TestUnboundConnectionsAreClosed(t *testing.T) {
 	}
 	if len(accepted.streams) != 0 {
 		t.Error("one was dispatched")
+	}
+}
+
+// A peer that has read the end and closed, before the one who wrote the end has noted that, refuses nothing.
+func TestQuickReaderIsNoRefusal(t *testing.T) {
+	l, path := listenUnix(t, Config{})
+	dialled, accepted := pairUnix(t, l, path, Config{})
+	w, err := dialled.OpenUni(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipt, err := w.Receipt()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// This is CloseWrite, with all that the peer does in its middle.
+	s := w.(socketSend)
+	s.writing.Lock()
+	if _, err := writeNow(s.nc, []byte{chunkEnd}); err != nil {
+		t.Fatal(err)
+	}
+	pw, r, err := accepted.AcceptBi(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pw.(transport.Kindless).OneWay()
+	if got, err := io.ReadAll(r); len(got) > 0 || err != nil {
+		t.Errorf("got %q, %v", got, err)
+	}
+	for range 10000 {
+		runtime.Gosched() // the one who watches for the end of the connection sees it
+	}
+	s.finish()
+	s.writing.Unlock()
+	if err := receipt.Wait(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

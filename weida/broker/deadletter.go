@@ -1,0 +1,77 @@
+package broker
+
+import (
+	"context"
+	"time"
+)
+
+// retryInterval is after what time a dead letter that the other queue did not take is offered again.
+const retryInterval = time.Second
+
+// bury hands dead letters to the queue for them, one after the other, until ctx ends. One that is not taken stays where it is, also over the death of the broker.
+func (s *served) bury(ctx context.Context) {
+	for {
+		s.mu.Lock()
+		var d Delivery
+		some := len(s.dead) > 0
+		if some {
+			d = s.dead[0]
+		}
+		s.mu.Unlock()
+		if !some {
+			select {
+			case <-s.deadWake:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		for refused := false; ; refused = true {
+			err := s.undertaker.take(ctx, d.Message)
+			if err == nil {
+				break
+			}
+			if !refused && ctx.Err() == nil {
+				s.log.Warn("a dead letter was not taken and is offered again", "to", s.undertaker.path, "error", err)
+			}
+			select {
+			case <-time.After(retryInterval):
+			case <-ctx.Done():
+				return
+			}
+		}
+		s.log.Warn("a message is dead", "to", s.undertaker.path, "seq", uint64(d.Seq), "attempts", d.Attempt)
+		s.update(func(q *Queue) {
+			s.dead = s.dead[1:]
+			s.totals.DeadLettered++
+			q.Settle(d.Seq)
+			s.relay(d.Seq, false, 0)
+		})
+	}
+}
+
+// take admits a dead letter of another queue and returns nil when the store has it.
+func (s *served) take(ctx context.Context, m *Message) error {
+	a := &admission{outcome: make(chan error, 1), bytes: uint64(len(m.Body))}
+	s.update(func(q *Queue) {
+		seq, repeat, err := Seq(0), false, error(ErrFull)
+		if s.q.Free()-s.reading >= m.charge() {
+			seq, repeat, err = q.AdmitDead(m)
+		}
+		a.repeat = repeat
+		switch {
+		case err != nil:
+			a.outcome <- err
+		case seq == 0:
+			s.decide(a, 0, nil)
+		default:
+			s.waiting[seq] = append(s.waiting[seq], a)
+		}
+	})
+	select {
+	case err := <-a.outcome:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
