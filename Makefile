@@ -84,5 +84,6 @@ bench-smoke: build ## run each benchmark for a moment, so that they keep working
 	$(BIN)/weir-bench hostile --duration 200ms --passes 1 --peers 50
 	$(BIN)/weir-bench delivery --duration 1s --passes 1
 	$(BIN)/weir-bench weida --duration 50ms --passes 1 --large 16777216 --held 10
+	$(BIN)/weir-bench forward --duration 50ms --passes 1 --records 2000
 	$(BIN)/weir-bench soak --for 10s
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

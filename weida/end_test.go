@@ -187,6 +187,26 @@ func TestContextOfAReply(t *testing.T) {
 	wantErr(t, err, context.Canceled)
 }
 
+// A context that ends while the reply begins ends the reply, too, wherever its reading stands.
+func TestContextThatEndsAsTheReplyBegins(t *testing.T) {
+	p := newPair(t, Options{})
+	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		request, reply, err := p.req.Open(ctx, Meta{})
+		check(t, err)
+		must1(request.Finish())(t)
+		in := must1(p.rep.Accept(t.Context()))(t)
+		out := must1(in.Reply(t.Context(), Meta{}))(t)
+		go cancel()
+		got, err := reply.Recv()
+		if err == nil {
+			_, err = got.Read(make([]byte, 1))
+		}
+		wantErr(t, err, context.Canceled)
+		out.Cancel()
+	}
+}
+
 // A reply that is begun refuses what was not read of the request, and is a reply all the same.
 func TestReplyRefusesTheRestOfTheRequest(t *testing.T) {
 	for _, size := range []int{10, 60 << 10, 4 << 20} {

@@ -155,7 +155,8 @@ func newIncoming(ctx context.Context, c *conn, s transport.ReceiveStream, d *wir
 	t := &IncomingTransfer{conn: c, ctx: ctx, recv: s, meta: incomingMeta(c, d), unwatch: noWatch}
 	t.reportID = wire.Opt[uint64]{Value: d.Report.Value.ID, Set: d.Report.Set}
 	if ctx.Done() != nil {
-		t.unwatch = context.AfterFunc(ctx, func() { t.stop(transport.CodeCanceled) })
+		// It may run before AfterFunc returns, so it leaves unwatch alone.
+		t.unwatch = context.AfterFunc(ctx, func() { t.halt(transport.CodeCanceled) })
 	}
 	return t
 }
@@ -214,6 +215,10 @@ func (t *IncomingTransfer) Close() error {
 // stop tells the sender that no more will be read, unless the end was read.
 func (t *IncomingTransfer) stop(code uint64) {
 	t.unwatch()
+	t.halt(code)
+}
+
+func (t *IncomingTransfer) halt(code uint64) {
 	if t.over.CompareAndSwap(false, true) {
 		t.recv.Stop(code)
 	}

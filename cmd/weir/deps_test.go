@@ -34,7 +34,8 @@ var edges = map[string][]string{
 		"sinks", "wab/record", "github.com/hashicorp/go-retryablehttp",
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
-	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
+	"sinks/weidasink": {"sinks", "wab/record", "weida"},
+	"sinks/sinktest":  {"sinks", "wab/record", "go.uber.org/goleak"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
@@ -61,6 +62,7 @@ var edges = map[string][]string{
 	"cmd/weir/internal/config": {
 		"internal/units",
 		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
+		"sinks/httpsink", "sinks/filesink", "sinks/weidasink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -69,7 +71,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/weidasink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",
@@ -85,7 +87,7 @@ var edges = map[string][]string{
 	"cmd/weida/internal/framing": {},
 	"cmd/weida/internal/terms":   {"cmd/weida/internal/exit", "weida", "github.com/spf13/pflag"},
 	// The daemon of the broker is the one place where weida and wab meet beside the store.
-	"internal/units":                {},
+	"internal/units":               {},
 	"cmd/weida/internal/brokerapi": {},
 	"cmd/weida/internal/queuecmd":  {"cmd/weida/internal/brokerapi", "cmd/weida/internal/exit", "github.com/spf13/cobra"},
 	"cmd/weida/internal/brokerd": {
@@ -103,10 +105,11 @@ var edges = map[string][]string{
 	"cmd/weir-bench/internal/compare":  {"cmd/weir-bench/internal/load", "ingest/frame", "wab/record"},
 	"cmd/weir-bench/internal/proc":     {},
 	"cmd/weir-bench/internal/streams":  {"cmd/weir-bench/internal/load", "weida", "weida/transport", "weida/transport/quictransport"},
+	"cmd/weir-bench/internal/forward":  {"cmd/weir-bench/internal/load", "weida", "weida/broker", "weida/broker/wabstore", "wab"}, // wab: the options of a store
 	"cmd/weir-bench/internal/soak":     {"clients/go", "cmd/weir-bench/internal/proc", "golang.org/x/sys/unix"},
 	"cmd/weir-bench/internal/report":   {"cmd/weir-bench/internal/load"},
 	"cmd/weir-bench/internal/cli": {
-		"cmd/weir-bench/internal/baseline", "cmd/weir-bench/internal/compare", "cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "cmd/weir-bench/internal/report",
+		"cmd/weir-bench/internal/baseline", "cmd/weir-bench/internal/compare", "cmd/weir-bench/internal/forward", "cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "cmd/weir-bench/internal/report",
 		"cmd/weir-bench/internal/soak", "cmd/weir-bench/internal/streams",
 		"ingest/frame", "wab/record", "github.com/spf13/cobra",
 	},

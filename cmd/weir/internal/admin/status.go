@@ -37,6 +37,8 @@ type Status struct {
 type Sink struct {
 	Type   string `json:"type"`
 	Target string `json:"target"` // without secrets
+	// Identity is the fingerprint of the key by which the other end knows this weir; absent where it proves none.
+	Identity string `json:"identity,omitempty"`
 }
 
 // Position is a place between records.

@@ -72,6 +72,7 @@ func newRun(s streams) *cobra.Command {
 		Short: "Run the daemon",
 		Example: `  weir run
   weir run --sink http --sink-url https://logs.example.com/in
+  weir run --sink weida --sink-url weida://sha256:FINGERPRINT@broker.example.com:7443/orders
   weir run --config /etc/weir/weir.toml`,
 	}
 	source := sourceFlags(cmd)

@@ -184,6 +184,9 @@ func printStatus(out io.Writer, st admin.Status, now time.Time) error {
 	}
 	fmt.Fprintf(w, "backlog\t%s\n", backlog)
 	fmt.Fprintf(w, "sink\t%s %s\n", st.Sink.Type, st.Sink.Target)
+	if st.Sink.Identity != "" {
+		fmt.Fprintf(w, "own key\t%s\n", st.Sink.Identity)
+	}
 	fmt.Fprintf(w, "acks\tp50 %s, p99 %s; %d records acked\n", seconds(st.Producers.AckP50Seconds), seconds(st.Producers.AckP99Seconds), st.Producers.AckedRecords)
 	fmt.Fprintf(w, "disk\tlog %s of %s; file system %s free of %s\n", human(st.UsedBytes), human(st.MaxBytes), human(st.FreeBytes), human(st.DiskBytes))
 	fmt.Fprintf(w, "dead letters\t%d, %s of %s; %d of them requeued\n", st.DeadLetters.Records, human(st.DeadLetters.Bytes), human(st.DeadLetters.MaxBytes), st.DeadLetters.Requeued)
@@ -278,7 +281,7 @@ func newReload(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "reload", Short: "Have the daemon read its configuration again",
 		Example: "  weir reload\n  weir config check --config /etc/weir/weir.toml && weir reload",
-		Long: "Puts into force what can be changed while the daemon runs (log level, delivery, the HTTP sink, runtime) and names what needs a restart. " +
+		Long: "Puts into force what can be changed while the daemon runs (log level, delivery, the HTTP and the weida sink, runtime) and names what needs a restart. " +
 			"A faulty configuration changes nothing. SIGHUP does the same, and the answer is in the log.",
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/weir-agent/weir/sinks/filesink"
-	"github.com/weir-agent/weir/sinks/httpsink"
 )
 
 const maxSocketPath = 107
@@ -31,12 +30,15 @@ func (c *Config) check() (faults []fault) {
 	if c.Sink.File.Path == "" {
 		c.Sink.File.Path = filepath.Join(c.WAB.Dir, "delivered.jsonl")
 	}
+	if c.Sink.Weida.IdentityDir == "" {
+		c.Sink.Weida.IdentityDir = filepath.Join(c.WAB.Dir, "identity")
+	}
 	wrong(c.WAB.Dir == "", "wab.dir", "is empty: name a folder")
 	for _, p := range []struct{ key, path string }{{"socket.path", c.Socket.Path}, {"admin.socket", c.Admin.Socket}} {
 		wrong(len(p.path) > maxSocketPath, p.key, "%q has %d bytes; a socket path has at most %d: use a shorter one", p.path, len(p.path), maxSocketPath)
 	}
 	wrong(c.Socket.Path == c.Admin.Socket, "admin.socket", "must differ from socket.path")
-	sinks := []string{SinkFile, SinkHTTP, SinkDiscard}
+	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkDiscard}
 	wrong(!slices.Contains(sinks, c.Sink.Type), "sink.type", "%q is not a sink: use %s", c.Sink.Type, anyOf(sinks))
 	levels := []string{"debug", "info", "warn", "error"}
 	wrong(!slices.Contains(levels, c.Log.Level), "log.level", "%q: use %s", c.Log.Level, anyOf(levels))
@@ -49,7 +51,9 @@ func (c *Config) check() (faults []fault) {
 	wrong(c.Drain.BackoffMax < c.Drain.BackoffMin, "drain.backoff_max", "%v is under drain.backoff_min, %v", c.Drain.BackoffMax, c.Drain.BackoffMin)
 	switch c.Sink.Type {
 	case SinkHTTP:
-		faults = append(faults, checkHTTP(c.Sink.HTTP)...)
+		faults = append(faults, ofOptions(SinkHTTP, c.Sink.HTTP.Check())...)
+	case SinkWeida:
+		faults = append(faults, ofOptions(SinkWeida, c.Sink.Weida.Check())...)
 	case SinkFile:
 		files := []string{filesink.FormatJSONL, filesink.FormatLines}
 		wrong(!slices.Contains(files, c.Sink.File.Format), "sink.file.format", "%q: use %s", c.Sink.File.Format, anyOf(files))
@@ -63,10 +67,9 @@ func anyOf(choices []string) string {
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// checkHTTP returns the faults of the options, each of which begins with its key.
-func checkHTTP(o httpsink.Options) (faults []fault) {
+// ofOptions returns what a sink found wrong with its options, each fault of which begins with its key.
+func ofOptions(sink string, err error) (faults []fault) {
 	var all []error
-	err := o.Check()
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	} else if err != nil {
@@ -74,8 +77,8 @@ func checkHTTP(o httpsink.Options) (faults []fault) {
 	}
 	for _, err := range all {
 		key, text, _ := strings.Cut(err.Error(), ": ")
-		if key == "sink.http.url" && text == "is required" {
-			text = "is required with the http sink: give --sink-url or set it"
+		if key == "sink."+sink+".url" && text == "is required" {
+			text = "is required with the " + sink + " sink: give --sink-url or set it"
 		}
 		faults = append(faults, fault{key, errors.New(text)})
 	}
@@ -85,8 +88,8 @@ func checkHTTP(o httpsink.Options) (faults []fault) {
 func (c *Config) checkRanges() (faults []fault) {
 	fields := keys(reflect.ValueOf(c).Elem(), "")
 	for _, k := range reference {
-		if k.Min == 0 && k.Max == 0 || strings.HasPrefix(k.Name, "sink.http.") {
-			continue // the HTTP sink checks its own
+		if k.Min == 0 && k.Max == 0 || strings.HasPrefix(k.Name, "sink.http.") || strings.HasPrefix(k.Name, "sink.weida.") {
+			continue // these sinks check their own
 		}
 		field := fields[k.Name]
 		say := func(n int64) string {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/weidasink"
 )
 
 // Size is a number of bytes. It is written as a whole number, or as text with a unit: B, KB, MB, GB, TB (powers of
@@ -71,9 +72,10 @@ type Drain struct {
 
 // Sink is the section [sink].
 type Sink struct {
-	Type string           `toml:"type"` // file, http, discard
-	HTTP httpsink.Options `toml:"http"`
-	File filesink.Options `toml:"file"`
+	Type  string            `toml:"type"` // file, http, weida, discard
+	HTTP  httpsink.Options  `toml:"http"`
+	Weida weidasink.Options `toml:"weida"`
+	File  filesink.Options  `toml:"file"`
 }
 
 // Admin is the section [admin].
@@ -98,6 +100,7 @@ type Runtime struct {
 const (
 	SinkFile    = "file"
 	SinkHTTP    = "http"
+	SinkWeida   = "weida"
 	SinkDiscard = "discard"
 )
 
@@ -121,6 +124,10 @@ func Default() Config {
 				ConnectTimeout: 10 * time.Second, TLSTimeout: 10 * time.Second, Timeout: 30 * time.Second, AnswerTimeout: 10 * time.Second,
 				IdleTimeout: time.Minute, MaxConnectionAge: 5 * time.Minute, RetryAfterMax: 10 * time.Minute,
 				Partial: httpsink.PartialNone, BulkAction: httpsink.BulkActionNone,
+			},
+			Weida: weidasink.Options{
+				ContentType: weidasink.DefaultContentType, RequiredAck: weidasink.AckStored, MaxInFlight: weidasink.DefaultMaxInFlight,
+				ConnectTimeout: weidasink.DefaultConnectTimeout, Timeout: weidasink.DefaultTimeout,
 			},
 			File: filesink.Options{Format: filesink.FormatJSONL},
 		},

@@ -74,6 +74,51 @@ func TestFlagsBeatEnvironmentBeatsFile(t *testing.T) {
 	}
 }
 
+// TestTheSinksAddress: the short flag and variable of an address are those of the sink in force, wherever that was chosen.
+func TestTheSinksAddress(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "weir.toml")
+	pin := "weida://sha256:" + strings.Repeat("a", 64)
+	text := "[sink]\ntype = \"weida\"\n[sink.weida]\nurl = \"" + pin + "@file:1/q\"\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name        string
+		src         Source
+		weida, http string
+	}{
+		{"file", Source{File: file}, pin + "@file:1/q", ""},
+		{"flag over file", Source{File: file, Flags: map[string]string{"sink.http.url": pin + "@flag:1/q"}}, pin + "@flag:1/q", ""},
+		{"variable over file", Source{File: file, Env: []string{"WEIR_SINK_URL=" + pin + "@env:1/q"}}, pin + "@env:1/q", ""},
+		{
+			"type and address by variables",
+			Source{Env: []string{"WEIR_SINK_URL=" + pin + "@env:1/q", "WEIR_SINK=weida"}},
+			pin + "@env:1/q", "",
+		},
+		{
+			"type by flag, address by variable",
+			Source{File: file, Env: []string{"WEIR_SINK_URL=http://env/", "WEIR_SINK_TYPE=weida"}, Flags: map[string]string{"sink.type": "http"}},
+			pin + "@file:1/q", "http://env/",
+		},
+		{"a sink without an address", Source{Env: []string{"WEIR_SINK_URL=http://env/"}}, "", "http://env/"},
+		{
+			"the long variable says which",
+			Source{File: file, Env: []string{"WEIR_SINK_HTTP_URL=http://env/"}},
+			pin + "@file:1/q", "http://env/",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := Load(tc.src)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Sink.Weida.URL != tc.weida || got.Sink.HTTP.URL != tc.http {
+				t.Errorf("weida %q, http %q; want %q, %q", got.Sink.Weida.URL, got.Sink.HTTP.URL, tc.weida, tc.http)
+			}
+		})
+	}
+}
+
 func TestBadEnvironmentAndFlags(t *testing.T) {
 	_, err := Load(Source{Env: []string{"WEIR_DRAIN_LINGER=soon", "WEIR_DRAIN_LINGR=1s"}, Flags: map[string]string{"wab.dir": ""}})
 	if err == nil || !strings.Contains(err.Error(), "WEIR_DRAIN_LINGER: drain.linger: ") || !strings.Contains(err.Error(), "--data-dir: wab.dir: is empty") ||

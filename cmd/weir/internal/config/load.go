@@ -46,9 +46,10 @@ func load(src Source) *loaded {
 	if src.File != "" {
 		l.loadFile(src.File)
 	}
-	l.loadEnv(src.Env)
+	sink := l.sink(src)
+	l.loadEnv(src.Env, sink)
 	for _, key := range sortedKeys(src.Flags) {
-		l.set(key, "--"+flagOf(key), src.Flags[key])
+		l.set(ofSink(key, sink), "--"+flagOf(key), src.Flags[key])
 	}
 	for _, f := range l.cfg.check() {
 		if !l.wrong[f.key] { // a value that could not be read has said so
@@ -56,6 +57,30 @@ func load(src Source) *loaded {
 		}
 	}
 	return l
+}
+
+// sink returns the type of the sink that will be in force.
+func (l *loaded) sink(src Source) string {
+	sink := l.cfg.Sink.Type
+	for _, pair := range src.Env {
+		if name, value, _ := strings.Cut(pair, "="); value != "" && (name == "WEIR_SINK" || name == EnvName("sink.type")) {
+			sink = value
+		}
+	}
+	if flag, ok := src.Flags["sink.type"]; ok {
+		sink = flag
+	}
+	return sink
+}
+
+// ofSink returns, of the keys that share the flag and the variable of a key, the one of the sink in force; the key itself where there is none.
+func ofSink(key, sink string) string {
+	for _, k := range reference {
+		if k.Flag != "" && k.Flag == flagOf(key) && k.Section() == "sink."+sink {
+			return k.Name
+		}
+	}
+	return key
 }
 
 // set gives a key its value, or books the fault.
@@ -270,14 +295,14 @@ func EnvName(key string) string {
 
 // loadEnv takes what the variables say. A variable that is empty says nothing. One that begins like the variables
 // of a section and names no key is a fault; other variables that begin with WEIR_ may belong to somebody else.
-func (l *loaded) loadEnv(env []string) {
+func (l *loaded) loadEnv(env []string, sink string) {
 	byName := map[string]string{}
 	for key := range l.fields {
 		byName[EnvName(key)] = key
 	}
 	for _, k := range reference {
-		if k.Variable != "" {
-			byName[k.Variable] = k.Name
+		if _, taken := byName[k.Variable]; k.Variable != "" && !taken {
+			byName[k.Variable] = ofSink(k.Name, sink)
 		}
 	}
 	for _, pair := range env {

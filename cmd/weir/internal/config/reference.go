@@ -40,6 +40,7 @@ var sections = []Section{
 	{"sink", "Where records go."},
 	{"sink.file", "The file sink: one line for each record, synced before it counts as delivered."},
 	{"sink.http", "The HTTP sink."},
+	{"sink.weida", "The weida sink: one message to a broker's queue for each record, which counts as delivered when the broker confirms it."},
 	{"admin", "Status page, metrics and the socket of the commands that change something."},
 	{"log", "The daemon's own log, on standard error."},
 	{"runtime", "The process."},
@@ -80,7 +81,7 @@ var reference = []Key{
 	{Name: "drain.hold_interval", Min: tick, Max: long, Reload: true, Help: "How often an endpoint is tried that refuses the credentials, the address or the method."},
 	{Name: "drain.deadletter_max_bytes", Min: 1, Max: anySize, Help: "Most that the dead letters may take. When they have it, a shard that meets a refused record holds until letters are dropped or requeued."},
 
-	{Name: "sink.type", Flag: "sink", Variable: "WEIR_SINK", Help: "Where records go: file, http, or discard (accepts all and keeps nothing, for measuring)."},
+	{Name: "sink.type", Flag: "sink", Variable: "WEIR_SINK", Help: "Where records go: file, http, weida, or discard (accepts all and keeps nothing, for measuring)."},
 	{Name: "sink.file.path", Help: "The file. Empty: delivered.jsonl in the data folder."},
 	{Name: "sink.file.format", Help: "jsonl (an object with id, segment, index, appended and payload) or lines (the record itself)."},
 	{Name: "sink.file.base64", Help: "With jsonl: write every payload as payload_base64, not only those that are not UTF-8."},
@@ -113,6 +114,16 @@ var reference = []Key{
 	{Name: "sink.http.status", Reload: true, Help: "What answers mean, as a table: a status (\"409\") or class (\"4xx\") and delivered, retry, hold, split or reject."},
 	{Name: "sink.http.partial", Reload: true, Help: "How an answer tells the records of a batch apart: none, bulk (Elasticsearch _bulk) or multistatus (207 with an array)."},
 	{Name: "sink.http.bulk_action", Reload: true, Help: "With ndjson and bulk: put an action line with the record's id before each record: none, create or index."},
+
+	{Name: "sink.weida.url", Flag: "sink-url", Variable: "WEIR_SINK_URL", Reload: true, Help: "Address of the queue, as the broker prints it: weida://sha256:FINGERPRINT@host:7443/queue, or weida+unix://SOCKET/queue. Required with type weida."},
+	{Name: "sink.weida.topic", Reload: true, Help: "Topic of every message, at most 256 bytes; consumers choose by it. Empty: none."},
+	{Name: "sink.weida.content_type", Reload: true, Help: "Content type of every message, at most 256 bytes."},
+	{Name: "sink.weida.required_ack", Reload: true, Help: "What the broker has to confirm before a record counts as delivered: stored (it is on its disk) or accepted (it is in its memory)."},
+	{Name: "sink.weida.max_in_flight", Min: 1, Max: 4096, Reload: true, Help: "Records that may be under way at once, over all batches. 1, with drain.max_in_flight = 1: strict order."},
+	{Name: "sink.weida.max_record_bytes", Max: anySize, Reload: true, Help: "Largest record that is sent; a larger one becomes a dead letter. 0: no bound, and a record that the queue never has room for is tried for ever."},
+	{Name: "sink.weida.identity_dir", Reload: true, Help: "Folder with the key by which a broker knows this weir; the key is made if there is none. Empty: identity in the data folder."},
+	{Name: "sink.weida.connect_timeout", Max: long, Reload: true, Help: "Time for connecting, and for a lost connection to come back before a batch counts as failed."},
+	{Name: "sink.weida.timeout", Max: long, Reload: true, Help: "Time in which a batch may get nothing done, neither sent nor confirmed, before it counts as failed."},
 
 	{Name: "admin.listen", Flag: "admin", Variable: "WEIR_ADMIN", Help: "host:port of the live page, metrics, health and status; it only reads. Empty: none."},
 	{Name: "admin.socket", Help: "Path of the socket, mode 0600, over which commands change something. Empty: admin.sock in the data folder."},

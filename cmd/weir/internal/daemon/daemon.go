@@ -319,6 +319,9 @@ func (d *Daemon) logStart() {
 	d.log.Info("listening", "socket", abs(cfg.Socket.Path))
 	d.log.Info("data", "dir", abs(cfg.WAB.Dir), "backlog_records", d.Status().BacklogRecords)
 	d.log.Info("delivering", "sink", cfg.Sink.Type, "to", target(cfg))
+	if key := d.delivery.identity(); key != "" {
+		d.log.Info("this weir's key, for a broker that admits only keys that it knows", "fingerprint", key)
+	}
 	if addr := d.admin.Addr(); addr != "" {
 		d.log.Info("status", "page", "http://"+addr+"/", "command", "weir status")
 	}

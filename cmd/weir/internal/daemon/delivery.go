@@ -93,6 +93,16 @@ func (v *delivery) stats() drain.Stats {
 	return total(v.before, v.drain.Stats())
 }
 
+// identity is the fingerprint by which the other end knows the sink; empty for a sink that proves none.
+func (v *delivery) identity() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s, ok := v.sink.(interface{ Identity() string }); ok {
+		return s.Identity()
+	}
+	return ""
+}
+
 func (v *delivery) close() error {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -19,7 +19,7 @@ func (d *Daemon) Status() admin.Status {
 	cfg := d.config()
 	st := admin.Status{
 		Version: Version(), Started: d.started, Socket: cfg.Socket.Path, DataDir: cfg.WAB.Dir,
-		Sink:      admin.Sink{Type: cfg.Sink.Type, Target: target(cfg)},
+		Sink:      admin.Sink{Type: cfg.Sink.Type, Target: target(cfg), Identity: d.delivery.identity()},
 		UsedBytes: d.wab.UsedBytes(), MaxBytes: d.wab.MaxBytes(), LowSpace: d.wab.LowSpace(),
 		Producers: d.producers(),
 	}
