@@ -133,7 +133,7 @@ func (a *attempt) raw(ctx context.Context, records []record.Record) []sinks.Outc
 			out[i] = a.one(ctx, &records[i])
 			if stops(out[i]) {
 				first := out[i]
-				first.Reason = clean("not sent: "+first.Reason, nil)
+				first.Reason = sinks.CleanReason("not sent: " + first.Reason)
 				stop.CompareAndSwap(nil, &first)
 			}
 		}
@@ -315,5 +315,5 @@ func (a *attempt) reason(text string) string {
 	if a.fileFault != nil {
 		text = "old credentials are in use (" + a.fileFault.Error() + "); " + text
 	}
-	return clean(text, a.creds.secrets)
+	return sinks.CleanReason(text, a.creds.secrets...)
 }
