@@ -34,6 +34,10 @@ var edges = map[string][]string{
 		"sinks", "wab/record", "github.com/hashicorp/go-retryablehttp",
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
+	"sinks/setup":             {},
+	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/..."},
+	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
+
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
@@ -59,7 +63,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
-		"sinks/httpsink", "sinks/filesink", "github.com/BurntSushi/toml",
+		"sinks/httpsink", "sinks/filesink", "sinks/natssink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -68,7 +72,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/natssink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-agent/weir/sinks/filesink"
-	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/natssink"
 )
 
 const maxSocketPath = 107
@@ -36,7 +36,7 @@ func (c *Config) check() (faults []fault) {
 		wrong(len(p.path) > maxSocketPath, p.key, "%q has %d bytes; a socket path has at most %d: use a shorter one", p.path, len(p.path), maxSocketPath)
 	}
 	wrong(c.Socket.Path == c.Admin.Socket, "admin.socket", "must differ from socket.path")
-	sinks := []string{SinkFile, SinkHTTP, SinkDiscard}
+	sinks := []string{SinkFile, SinkHTTP, SinkNATS, SinkDiscard}
 	wrong(!slices.Contains(sinks, c.Sink.Type), "sink.type", "%q is not a sink: use %s", c.Sink.Type, anyOf(sinks))
 	levels := []string{"debug", "info", "warn", "error"}
 	wrong(!slices.Contains(levels, c.Log.Level), "log.level", "%q: use %s", c.Log.Level, anyOf(levels))
@@ -47,9 +47,15 @@ func (c *Config) check() (faults []fault) {
 		wrong(err != nil, "admin.listen", "%q is not host:port, like 127.0.0.1:9185", c.Admin.Listen)
 	}
 	wrong(c.Drain.BackoffMax < c.Drain.BackoffMin, "drain.backoff_max", "%v is under drain.backoff_min, %v", c.Drain.BackoffMax, c.Drain.BackoffMin)
+	leftOut := func(built bool, tag string) {
+		wrong(!built, "sink.type", "%q was left out of this build of weir (build tag %s)", c.Sink.Type, tag)
+	}
 	switch c.Sink.Type {
 	case SinkHTTP:
-		faults = append(faults, checkHTTP(c.Sink.HTTP)...)
+		faults = append(faults, optionFaults(c.Sink.HTTP.Check())...)
+	case SinkNATS:
+		leftOut(natssink.Built, "nonats")
+		faults = append(faults, optionFaults(c.Sink.NATS.Check())...)
 	case SinkFile:
 		files := []string{filesink.FormatJSONL, filesink.FormatLines}
 		wrong(!slices.Contains(files, c.Sink.File.Format), "sink.file.format", "%q: use %s", c.Sink.File.Format, anyOf(files))
@@ -63,10 +69,9 @@ func anyOf(choices []string) string {
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// checkHTTP returns the faults of the options, each of which begins with its key.
-func checkHTTP(o httpsink.Options) (faults []fault) {
+// optionFaults takes apart what the options of a sink are at fault in: errors that are joined, each of which begins with its key.
+func optionFaults(err error) (faults []fault) {
 	var all []error
-	err := o.Check()
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	} else if err != nil {
@@ -85,8 +90,8 @@ func checkHTTP(o httpsink.Options) (faults []fault) {
 func (c *Config) checkRanges() (faults []fault) {
 	fields := keys(reflect.ValueOf(c).Elem(), "")
 	for _, k := range reference {
-		if k.Min == 0 && k.Max == 0 || strings.HasPrefix(k.Name, "sink.http.") {
-			continue // the HTTP sink checks its own
+		if k.Min == 0 && k.Max == 0 || k.ofSink() {
+			continue
 		}
 		field := fields[k.Name]
 		say := func(n int64) string {

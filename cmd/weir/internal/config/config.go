@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/natssink"
 )
 
 // Size is a number of bytes. It is written as a whole number, or as text with a unit: B, KB, MB, GB, TB (powers of
@@ -71,9 +72,10 @@ type Drain struct {
 
 // Sink is the section [sink].
 type Sink struct {
-	Type string           `toml:"type"` // file, http, discard
+	Type string           `toml:"type"` // one of the sink types below
 	HTTP httpsink.Options `toml:"http"`
 	File filesink.Options `toml:"file"`
+	NATS natssink.Options `toml:"nats"`
 }
 
 // Admin is the section [admin].
@@ -98,6 +100,7 @@ type Runtime struct {
 const (
 	SinkFile    = "file"
 	SinkHTTP    = "http"
+	SinkNATS    = "nats"
 	SinkDiscard = "discard"
 )
 
@@ -123,6 +126,7 @@ func Default() Config {
 				Partial: httpsink.PartialNone, BulkAction: httpsink.BulkActionNone,
 			},
 			File: filesink.Options{Format: filesink.FormatJSONL},
+			NATS: natssink.Default(),
 		},
 		Admin:   Admin{Listen: "127.0.0.1:9185"},
 		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},

@@ -55,8 +55,19 @@ func safe(key string, field reflect.Value) string {
 		return plain(m)
 	case "sink.http.url":
 		return quote(SafeURL(field.String()))
+	case "sink.nats.url":
+		return quote(SafeURLs(field.String()))
 	}
 	return plain(field)
+}
+
+// SafeURLs does what SafeURL does for addresses that have commas between them.
+func SafeURLs(text string) string {
+	var all []string
+	for one := range strings.SplitSeq(text, ",") {
+		all = append(all, SafeURL(strings.TrimSpace(one)))
+	}
+	return strings.Join(all, ",")
 }
 
 // SafeURL returns an address without user, password, fragment, and the values of its query.

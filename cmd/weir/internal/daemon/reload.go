@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-agent/weir/cmd/weir/internal/admin"
 	"github.com/weir-agent/weir/cmd/weir/internal/config"
-	"github.com/weir-agent/weir/sinks/httpsink"
 )
 
 // reloadRequest is a reload that the goroutine of Run does.
@@ -78,14 +77,14 @@ func (d *Daemon) redeliver(cfg config.Config, changed []config.Key) error {
 	begins := func(prefix string) bool {
 		return slices.ContainsFunc(changed, func(k config.Key) bool { return strings.HasPrefix(k.Name, prefix) })
 	}
-	ofSink := cfg.Sink.Type == config.SinkHTTP && begins("sink.http.")
+	ofSink := begins("sink." + cfg.Sink.Type + ".")
 	if !ofSink && !begins("drain.") && !begins("shutdown_timeout") {
 		return nil
 	}
 	if !ofSink {
 		return d.delivery.replace(d.delivery.sink, d.drainOptions(cfg)) // only the goroutine of Run changes it
 	}
-	fresh, err := httpsink.New(cfg.Sink.HTTP)
+	fresh, err := d.openSink(cfg)
 	if err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-agent/weir/sinks/discard"
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/wab"
 )
 
@@ -68,6 +69,8 @@ func (d *Daemon) openSink(cfg config.Config) (sinks.Sink, error) {
 		return filesink.New(opts)
 	case config.SinkHTTP:
 		return httpsink.New(cfg.Sink.HTTP)
+	case config.SinkNATS:
+		return natssink.New(cfg.Sink.NATS)
 	case config.SinkDiscard:
 		return new(discard.Sink), nil
 	}
@@ -81,6 +84,8 @@ func target(cfg config.Config) string {
 		return cfg.Sink.File.Path
 	case config.SinkHTTP:
 		return config.SafeURL(cfg.Sink.HTTP.URL)
+	case config.SinkNATS:
+		return config.SafeURLs(cfg.Sink.NATS.URL) + " " + cfg.Sink.NATS.Subject
 	}
 	return ""
 }
