@@ -77,8 +77,12 @@ func tested(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ofSinks, err := filepath.Glob("../../docs/sinks/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := []string{"../../README.md"}
-	for _, file := range files {
+	for _, file := range append(files, ofSinks...) {
 		switch filepath.Base(file) {
 		case "configuration.md", "commands.md": // written from the code
 		case "performance.md", "weida.md": // held by others
@@ -118,6 +122,21 @@ func blocksOf(t *testing.T, file string) (blocks []block) {
 		}
 	}
 	return blocks
+}
+
+// needs skips the test of a document whose commands need a program that is not here: <!-- needs: PROGRAM PROGRAM -->.
+func needs(t *testing.T, file string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rest, ok := strings.Cut(string(content), "<!-- needs: "); ok {
+		programs, _, _ := strings.Cut(rest, " -->")
+		for program := range strings.FieldsSeq(programs) {
+			tool(t, program, "or go install: "+filepath.Base(file)+" says how")
+		}
+	}
 }
 
 // script turns the blocks of a document into one that bash runs. make is not run, as the tests run within it; its target must
@@ -179,7 +198,11 @@ func TestDocumentsWork(t *testing.T) {
 					t.Errorf("%s:%d: %v\n%s", file, one.line, err, out)
 				}
 			}
-			text := strings.ReplaceAll(script(t, file, blocks), "127.0.0.1:8080", freeAddress(t))
+			needs(t, file)
+			text := script(t, file, blocks)
+			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222"} { // of an endpoint, and of NATS
+				text = strings.ReplaceAll(text, address, freeAddress(t))
+			}
 			cmd := exec.CommandContext(t.Context(), bash, "-c", text)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "WEIR_ADMIN=127.0.0.1:0")
