@@ -31,7 +31,7 @@ var edges = map[string][]string{
 	"sinks/discard":  {"sinks", "wab/record"},
 	"sinks/filesink": {"sinks", "wab/record", "wab/vfs"},
 	"sinks/httpsink": {
-		"sinks", "wab/record", "github.com/hashicorp/go-retryablehttp",
+		"sinks", "sinks/setup", "wab/record", "github.com/hashicorp/go-retryablehttp",
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
 	"sinks/setup":             {},

@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/setup"
 )
 
 // pingInterval is how often a connection is asked whether it lives; two questions without an answer end it.
@@ -83,7 +84,7 @@ func (s *Sink) open() (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{dialer: &dialer{ctx: s.ctx, timeout: s.opts.ConnectTimeout}, closed: make(chan struct{})}
+	l := &link{dialer: &dialer{ctx: s.ctx, conns: setup.NewConns(s.opts.ConnectTimeout)}, closed: make(chan struct{})}
 	// A login that is under way ends with the sink, too; the dialer ends only what it dials.
 	defer context.AfterFunc(s.ctx, l.cut)()
 	opts := append(login,
@@ -92,7 +93,7 @@ func (s *Sink) open() (*link, error) {
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { l.refused(err) }),
 		nats.ClosedHandler(func(*nats.Conn) {
 			close(l.closed)
-			l.dialer.close()
+			l.dialer.conns.Close()
 		}),
 	)
 	if s.opts.InboxPrefix != "" {
@@ -100,7 +101,7 @@ func (s *Sink) open() (*link, error) {
 	}
 	l.conn, err = nats.Connect(s.opts.URL, opts...)
 	if err != nil {
-		l.dialer.close()
+		l.dialer.conns.Close()
 		if last := l.dialer.lastError(); errors.Is(err, nats.ErrNoServers) && last != nil {
 			err = last // which tells more
 		}
@@ -131,7 +132,7 @@ func (l *link) refused(err error) {
 }
 
 // cut ends the connection at once, whatever is under way.
-func (l *link) cut() { l.dialer.close() }
+func (l *link) cut() { l.dialer.conns.Close() }
 
 // lost tells whether the connection has ended.
 func (l *link) lost() bool {
@@ -205,37 +206,22 @@ func (l *link) ask(ctx context.Context, subject string, ackedBefore bool) sinks.
 	return o
 }
 
-// dialer makes the TCP connections of one nats.Conn and can end them from outside, which nats.Conn cannot while a write blocks.
+// dialer makes the connections of one nats.Conn, and remembers why it last could not.
 type dialer struct {
-	ctx     context.Context
-	timeout time.Duration
+	ctx   context.Context // of the sink
+	conns *setup.Conns    // it can end them from outside, which nats.Conn cannot while a write blocks
 
-	mu     sync.Mutex
-	conn   net.Conn // the newest: nats.Conn has one at a time; guarded by mu
-	closed bool     // guarded by mu
-	err    error    // of the newest, where it failed; guarded by mu
+	mu  sync.Mutex
+	err error // guarded by mu
 }
 
 // Dial implements nats.CustomDialer.
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: d.timeout}).DialContext(d.ctx, network, address)
+	conn, err := d.conns.Dial(d.ctx, network, address)
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed && err == nil {
-		err = errors.Join(errClosed, conn.Close())
-	}
-	d.conn, d.err = conn, err
+	d.err = err
+	d.mu.Unlock()
 	return conn, err
-}
-
-func (d *dialer) close() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.closed = true
-	if d.conn != nil {
-		_ = d.conn.Close() // the connection is given up: what it says no longer matters
-		d.conn = nil
-	}
 }
 
 func (d *dialer) lastError() error {

@@ -20,7 +20,6 @@ package natssink
 
 import (
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -155,20 +154,6 @@ func (o *Options) checkSubject(f *setup.Faults) {
 // subject returns the subject for a shard.
 func (o *Options) subject(shard int, host string) string {
 	return strings.NewReplacer("{shard}", strconv.Itoa(shard), "{host}", host).Replace(o.Subject)
-}
-
-// hostToken returns the machine's name as one token of a subject.
-func hostToken() (string, error) {
-	name, err := os.Hostname()
-	if err != nil {
-		return "", err
-	}
-	return strings.Map(func(r rune) rune {
-		if strings.ContainsRune(" \t\r\n.*>", r) {
-			return '_'
-		}
-		return r
-	}, name), nil
 }
 
 // validSubject reports whether s is a subject that can be published to.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -143,4 +144,18 @@ func (s *Sink) publish(ctx context.Context, l *link, subject string, r *record.R
 			return f, err
 		}
 	}
+}
+
+// hostToken returns the machine's name as one token of a subject.
+func hostToken() (string, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return "", err
+	}
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune(" \t\r\n.*>", r) {
+			return '_'
+		}
+		return r
+	}, name), nil
 }

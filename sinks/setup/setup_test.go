@@ -2,9 +2,12 @@ package setup_test
 
 import (
 	"bytes"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/weir-agent/weir/sinks/setup"
 )
@@ -72,4 +75,37 @@ func unwrapped(err error) error {
 		return w.Unwrap()
 	}
 	return err
+}
+
+func TestConns(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := setup.NewConns(time.Minute)
+	first, err := c.Dial(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := c.Dial(t.Context(), "tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Close(); err != nil || c.Open() != 1 {
+		t.Errorf("after one of two was closed: %v, %d open", err, c.Open())
+	}
+	read := make(chan error)
+	go func() {
+		_, err := first.Read(make([]byte, 1))
+		read <- err
+	}()
+	c.Close()
+	if err := <-read; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a read while Close: %v", err)
+	}
+	if _, err := c.Dial(t.Context(), "tcp", l.Addr().String()); err == nil {
+		t.Error("Dial after Close gives a connection")
+	}
+	c.Close()
 }
