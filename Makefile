@@ -25,11 +25,12 @@ test: ## run all tests that the installed toolchains allow
 
 sinks-servers: ## install the servers that the tests of the sinks use, where they are missing (PostgreSQL: Debian, as root)
 	command -v nats-server >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/nats-server/v2@latest
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends postgresql; }
 	command -v nats >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/natscli/nats@latest
 
 sinks-test: sinks-servers ## the sinks against real servers that are killed, and the ledger of each
-	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/natssink/...
-	CI=true $(GO) test -count=1 -v -run 'Ledger|LeftOut|Examples|DocumentsWork/(nats)' ./cmd/weir
+	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/natssink/... ./sinks/pgsink/...
+	CI=true $(GO) test -count=1 -v -run 'Ledger|LeftOut|Examples|DocumentsWork/(nats|postgres)' ./cmd/weir
 
 docs: ## write the references that follow from the code
 	$(GO) run ./cmd/weir/internal/docgen -docs docs

@@ -37,6 +37,8 @@ var edges = map[string][]string{
 	"sinks/setup":             {},
 	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/..."},
 	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
+	"sinks/pgsink":            {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
+	"sinks/pgsink/pgtest":     {"github.com/jackc/pgx/v5"},
 
 	"sinks/sinktest": {"sinks", "wab/record", "go.uber.org/goleak"},
 
@@ -63,7 +65,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
-		"sinks/httpsink", "sinks/filesink", "sinks/natssink", "github.com/BurntSushi/toml",
+		"sinks/httpsink", "sinks/filesink", "sinks/natssink", "sinks/pgsink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -72,7 +74,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/natssink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/natssink", "sinks/pgsink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/weir-agent/weir/sinks/natssink/natstest"
+	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
 )
 
 // optional are the sinks that a build can leave out.
@@ -24,6 +25,7 @@ var optional = []struct {
 	example string // the least of a configuration
 }{
 	{"nats", "nonats", "github.com/nats-io/", "[sink.nats]\nurl = \"nats://127.0.0.1:4222\"\nsubject = \"records\"\n"},
+	{"postgres", "nopostgres", "github.com/jackc/", "[sink.postgres]\nurl = \"postgres://weir@127.0.0.1/weir\"\n"},
 }
 
 // TestSinksCanBeLeftOut: a build with the tags has no client of the engines, and says so where one is configured.
@@ -162,6 +164,32 @@ func TestLedgerOfNATS(t *testing.T) {
 		all: func() (rows []stored) {
 			for _, m := range natstest.Messages(t, js, "S") {
 				rows = append(rows, stored{m.Headers().Get(jetstream.MsgIDHeader), string(m.Data())})
+			}
+			return rows
+		},
+	})
+}
+
+func TestLedgerOfPostgres(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec("CREATE TABLE weir_records (record_id text PRIMARY KEY, payload text NOT NULL)")
+	sinkLedger(t, engine{
+		config: "[sink]\ntype = \"postgres\"\n[sink.postgres]\nurl = \"" + server.URL("weir") + "\"\npassword_file = \"" + pgtest.PasswordFile(t) + "\"\npayload_type = \"text\"\n",
+		kill:   server.Kill, start: server.Restart,
+		all: func() (rows []stored) {
+			found, err := server.Connect().Query(t.Context(), "SELECT record_id, payload FROM weir_records")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for found.Next() {
+				var r stored
+				if err := found.Scan(&r.id, &r.payload); err != nil {
+					t.Fatal(err)
+				}
+				rows = append(rows, r)
+			}
+			if found.Err() != nil {
+				t.Fatal(found.Err())
 			}
 			return rows
 		},

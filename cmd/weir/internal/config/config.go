@@ -10,6 +10,7 @@ import (
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
 	"github.com/weir-agent/weir/sinks/natssink"
+	"github.com/weir-agent/weir/sinks/pgsink"
 )
 
 // Size is a number of bytes. It is written as a whole number, or as text with a unit: B, KB, MB, GB, TB (powers of
@@ -72,10 +73,11 @@ type Drain struct {
 
 // Sink is the section [sink].
 type Sink struct {
-	Type string           `toml:"type"` // one of the sink types below
-	HTTP httpsink.Options `toml:"http"`
-	File filesink.Options `toml:"file"`
-	NATS natssink.Options `toml:"nats"`
+	Type     string           `toml:"type"` // one of the sink types below
+	HTTP     httpsink.Options `toml:"http"`
+	File     filesink.Options `toml:"file"`
+	NATS     natssink.Options `toml:"nats"`
+	Postgres pgsink.Options   `toml:"postgres"`
 }
 
 // Admin is the section [admin].
@@ -98,10 +100,11 @@ type Runtime struct {
 
 // The sink types.
 const (
-	SinkFile    = "file"
-	SinkHTTP    = "http"
-	SinkNATS    = "nats"
-	SinkDiscard = "discard"
+	SinkFile     = "file"
+	SinkHTTP     = "http"
+	SinkNATS     = "nats"
+	SinkPostgres = "postgres"
+	SinkDiscard  = "discard"
 )
 
 // Default returns the configuration of a `weir run` without any: data in ./weir-data.
@@ -125,8 +128,9 @@ func Default() Config {
 				IdleTimeout: time.Minute, MaxConnectionAge: 5 * time.Minute, RetryAfterMax: 10 * time.Minute,
 				Partial: httpsink.PartialNone, BulkAction: httpsink.BulkActionNone,
 			},
-			File: filesink.Options{Format: filesink.FormatJSONL},
-			NATS: natssink.Default(),
+			File:     filesink.Options{Format: filesink.FormatJSONL},
+			NATS:     natssink.Default(),
+			Postgres: pgsink.Default(),
 		},
 		Admin:   Admin{Listen: "127.0.0.1:9185"},
 		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},

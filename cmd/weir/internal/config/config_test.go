@@ -212,6 +212,15 @@ func TestAddressesAreShownWithoutSecrets(t *testing.T) {
 	}
 }
 
+// TestAddressOfSeveralHosts: where net/url cannot read it, nothing of it is shown.
+func TestAddressOfSeveralHosts(t *testing.T) {
+	for text, want := range map[string]string{"postgresql://u:p@a:1,b:2,c/d": hidden, "postgres://u:p@a:1,b:2/d": "postgres://a:1,b:2/d", "postgres://u@a:1/d?sslmode=x": "postgres://a:1/d?sslmode=" + hidden} {
+		if got := SafeURL(text); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestChanged(t *testing.T) {
 	a, b := Default(), Default()
 	b.Drain.RateLimit, b.Socket.PeerUIDs, b.Sink.HTTP.Headers = 5, []uint32{1}, map[string]string{"A": "b"}

@@ -53,9 +53,9 @@ func safe(key string, field reflect.Value) string {
 			m.SetMapIndex(name, reflect.ValueOf(hidden))
 		}
 		return plain(m)
-	case "sink.http.url":
+	case "sink.http.url", "sink.postgres.url":
 		return quote(SafeURL(field.String()))
-	case "sink.nats.url":
+	case "sink.nats.url": // several
 		return quote(SafeURLs(field.String()))
 	}
 	return plain(field)
