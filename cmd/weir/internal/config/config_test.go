@@ -244,6 +244,28 @@ func TestSettingsTellOriginsAndNoSecrets(t *testing.T) {
 	}
 }
 
+// TestAddressesAreShownWithoutSecrets: also those of a configuration that is at fault because of them.
+func TestAddressesAreShownWithoutSecrets(t *testing.T) {
+	all, err := Settings(Source{Env: []string{"WEIR_SINK=nats", "WEIR_SINK_NATS_URL=nats://u:p4ss@a:4222, tls://t0ken@b", "WEIR_SINK_NATS_SUBJECT=s"}})
+	if err == nil || strings.Contains(err.Error(), "p4ss") || strings.Contains(err.Error(), "t0ken") {
+		t.Errorf("error %v", err)
+	}
+	for _, s := range all {
+		if s.Key == "sink.nats.url" && s.Value != `"nats://a:4222,tls://b"` {
+			t.Errorf("shown as %s", s.Value)
+		}
+	}
+}
+
+// TestAddressOfSeveralHosts: where net/url cannot read it, nothing of it is shown.
+func TestAddressOfSeveralHosts(t *testing.T) {
+	for text, want := range map[string]string{"postgresql://u:p@a:1,b:2,c/d": hidden, "postgres://u:p@a:1,b:2/d": "postgres://a:1,b:2/d", "postgres://u@a:1/d?sslmode=x": "postgres://a:1/d?sslmode=" + hidden} {
+		if got := SafeURL(text); got != want {
+			t.Errorf("%s is shown as %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestChanged(t *testing.T) {
 	a, b := Default(), Default()
 	b.Drain.RateLimit, b.Socket.PeerUIDs, b.Sink.HTTP.Headers = 5, []uint32{1}, map[string]string{"A": "b"}
