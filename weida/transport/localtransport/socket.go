@@ -94,7 +94,8 @@ type socket struct {
 	receipt  *transport.Receipt
 	sendOver bool
 	recvOver bool
-	recvErr  error // what a read returns from now on
+	recvErr  error         // what a read returns from now on
+	retired  chan struct{} // closed when both halves are over; nil while nobody waits
 
 	left uint64 // of the chunk that is being read; the reader's
 }
@@ -115,7 +116,23 @@ func (s *socket) over(send, recv bool) {
 		s.link.forget(s)
 		s.free()
 		s.free = nil
+		if s.retired != nil {
+			close(s.retired)
+		}
 	}
+}
+
+// Retired returns a channel that is closed when both halves are over.
+func (s *socket) Retired() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired == nil {
+		s.retired = make(chan struct{})
+		if s.free == nil {
+			close(s.retired)
+		}
+	}
+	return s.retired
 }
 
 // endSend ends the sending half. s.mu is held.
@@ -167,7 +184,10 @@ func (s *socket) sendState() error {
 // socketSend is the sending half.
 type socketSend struct{ *socket }
 
-var _ transport.SendStream = socketSend{}
+var (
+	_ transport.SendStream = socketSend{}
+	_ transport.Retiring   = socketSend{}
+)
 
 // OneWay says that the stream was found to be one-way, so that nothing will be written.
 func (s socketSend) OneWay() {

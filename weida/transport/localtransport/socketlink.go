@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
 )
@@ -34,6 +35,7 @@ type socketLink struct {
 	admits  chan struct{}  // a token for each stream of the peer
 	streams chan exchangeSocket
 	parked  chan *net.UnixConn // of the accepting side
+	most    int                // that the dialling side keeps parked
 	gone    chan struct{}
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
@@ -51,6 +53,7 @@ type exchangeSocket struct{ *socket }
 var (
 	_ transport.Link       = (*socketLink)(nil)
 	_ transport.Controlled = (*socketLink)(nil)
+	_ transport.Parked     = (*socketLink)(nil)
 )
 
 func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over func()) *socketLink {
@@ -59,7 +62,7 @@ func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over
 		slots: make(chan struct{}, conf.MaxStreams),
 		// The peer frees its place in its own budget a little before this side does where it has lost interest.
 		admits: make(chan struct{}, 2*conf.MaxStreams), streams: make(chan exchangeSocket, 2*conf.MaxStreams),
-		parked: make(chan *net.UnixConn, max(0, conf.MaxParked)),
+		parked: make(chan *net.UnixConn, max(0, conf.MaxParked)), most: max(0, conf.MaxParked),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
@@ -257,6 +260,20 @@ func (l *socketLink) OpenUni(ctx context.Context) (transport.SendStream, error) 
 	return socketSend{s}, nil
 }
 
+// MaxParked is of this side, which is the dialling one or takes no more than so many.
+func (l *socketLink) MaxParked() int { return l.most }
+
+// OpenParked opens a one-way stream on a connection that is parked or will be within patience.
+func (l *socketLink) OpenParked(ctx context.Context, patience time.Duration) (transport.SendStream, error) {
+	limit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	w, err := l.OpenUni(limit)
+	if err != nil && limit.Err() != nil && ctx.Err() == nil && l.Err() == nil {
+		err = transport.ErrNoParked
+	}
+	return w, err
+}
+
 func (l *socketLink) OpenBi(ctx context.Context) (transport.SendStream, transport.ReceiveStream, error) {
 	s, err := l.open(ctx)
 	if err != nil {
@@ -318,31 +335,62 @@ func (l *socketLink) park(nc *net.UnixConn) {
 	_ = nc.Close()
 }
 
-// keepParked keeps one connection parked, and parks another when the peer begins a stream on it. It ends with the link, or when a parked connection dies unused.
+// The pauses before another connection is parked in place of one that died unused: the peer may have no room for it.
+const (
+	firstParkPause = 10 * time.Millisecond
+	maxParkPause   = time.Second
+)
+
+// keepParked keeps one connection parked, and parks another when the peer begins a stream on it, or when it died unused. It ends with the link, or when nobody listens at the
+// path any more.
 func (l *socketLink) keepParked() {
+	pause := firstParkPause
 	for {
+		used, more := l.parkOne()
+		if used {
+			pause = firstParkPause
+		}
+		switch {
+		case !more:
+			return
+		case used:
+			continue
+		}
+		timer := time.NewTimer(pause)
+		pause = min(2*pause, maxParkPause)
 		select {
-		case l.admits <- struct{}{}:
+		case <-timer.C:
 		case <-l.gone:
+			timer.Stop()
 			return
 		}
-		nc, err := l.dial(l.ctx, openReverse)
-		if err != nil {
-			<-l.admits
-			return
-		}
-		s, err := l.adopt(nc, func() { <-l.admits })
-		if err != nil {
-			return
-		}
-		kind, n, err := readChunk(nc)
-		if err != nil {
-			s.lost(transport.ErrAbandoned)
-			return
-		}
-		s.begin(kind, n)
-		l.streams <- exchangeSocket{s} // there is room: each holds a place
 	}
+}
+
+// parkOne parks a connection until the peer uses it or it dies, and reports whether another is to be parked.
+func (l *socketLink) parkOne() (used, more bool) {
+	select {
+	case l.admits <- struct{}{}:
+	case <-l.gone:
+		return false, false
+	}
+	nc, err := l.dial(l.ctx, openReverse)
+	if err != nil {
+		<-l.admits
+		return false, false
+	}
+	s, err := l.adopt(nc, func() { <-l.admits })
+	if err != nil {
+		return false, false
+	}
+	kind, n, err := readChunk(nc)
+	if err != nil {
+		s.lost(transport.ErrAbandoned)
+		return false, true
+	}
+	s.begin(kind, n)
+	l.streams <- exchangeSocket{s} // there is room: each holds a place
+	return true, true
 }
 
 // Control returns the two halves of the control connection's stream.
