@@ -78,6 +78,9 @@ func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (
 		}
 		c.handlers.Wait()
 		c.unsubscribeAll()
+		if l, ok := link.(transport.Busy); ok {
+			l.WaitTasks()
+		}
 	})
 	return c, nil
 }

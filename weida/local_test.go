@@ -236,3 +236,53 @@ func TestFiltersThatComeAndGo(t *testing.T) {
 		}
 	})
 }
+
+// Shutdown waits for the goroutines of a link over sockets, whatever is under way on it.
+func TestShutdownWaitsForSockets(t *testing.T) {
+	for range 20 {
+		rig := newRig(t)
+		rig.over = OverUnix
+		s := rig.server(Options{})
+		must1(s.Puller("/p"))(t)
+		p := must1(s.Publisher("/pub"))(t)
+		c := rig.runtime(Options{})
+		push, sub := c.Pusher(ClientTLS{}), c.Subscriber(ClientTLS{})
+		check(t, sub.Subscribe(""))
+		connect(t, push, s.url("/p"))
+		connect(t, sub, s.url("/pub"))
+		s.subscribers(t, "/pub", 1, 1)
+		must1(p.Publish(Meta{}, make([]byte, windowful)))(t) // nobody reads it
+		for range 10 {
+			out := must1(push.Open(t.Context(), Meta{}))(t)
+			defer out.Cancel()
+			must1(out.Write([]byte("begun")))(t)
+			check(t, push.Send(t.Context(), Meta{}, make([]byte, 100<<10)))
+		}
+		check(t, c.Shutdown())
+		check(t, s.rt.Shutdown())
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		for line := range strings.Lines(string(stacks)) {
+			if strings.Contains(line, "localtransport.") {
+				t.Fatalf("a goroutine is left: %s", line)
+			}
+		}
+	}
+}
+
+// One process may have so many links to a socket, as the kernel tells who it is; a link that ends makes room.
+func TestTooManyConnectionsOfAProcess(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{MaxConnectionsPerPeer: 2})
+	one, two := rig.runtime(Options{}).Peer(ClientTLS{}), rig.runtime(Options{}).Peer(ClientTLS{})
+	connect(t, one, s.url("/x"))
+	connect(t, two, s.url("/x"))
+	err := rig.runtime(Options{}).Peer(ClientTLS{}).Connect(t.Context(), s.url("/x"))
+	wantErr(t, err, ErrLimitExceeded)
+	check(t, one.Close())
+	for ctx := deadline(t); s.binding.Connections() > 1 && ctx.Err() == nil; {
+		breathe()
+	}
+	connect(t, rig.runtime(Options{}).Peer(ClientTLS{}), s.url("/x"))
+}

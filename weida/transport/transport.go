@@ -78,6 +78,12 @@ type Parked interface {
 	MaxParked() int
 }
 
+// Busy is a link with goroutines of its own, for whoever owns it to wait for.
+type Busy interface {
+	// WaitTasks waits until the link has ended and its goroutines with it.
+	WaitTasks()
+}
+
 // Retiring is a sending half whose receipt says nothing about the peer, as it is within a machine.
 type Retiring interface {
 	// Retired returns a channel that is closed when both sides are done with the stream, or the link has ended.

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
@@ -236,7 +238,9 @@ func (s socketSend) CloseWrite() error {
 		s.mu.Lock()
 		s.finished = true
 		s.mu.Unlock()
-		go s.finishLater() // it ends with the connection
+		if !s.link.spawn(s.finishLater) {
+			s.lostEnd()
+		}
 	default:
 		err = s.gone(&transport.StopError{Code: transport.CodeCanceled})
 		s.mu.Lock()
@@ -245,6 +249,14 @@ func (s socketSend) CloseWrite() error {
 		return s.ended
 	}
 	return nil
+}
+
+// lostEnd says of an end that will not be written that the link has ended first.
+func (s socketSend) lostEnd() {
+	<-s.link.gone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endSend(s.link.Err())
 }
 
 // finishLater writes the end behind what the peer has not read yet.
@@ -384,7 +396,7 @@ func (r socketReceive) end(err error) error {
 	if r.recvErr == nil {
 		r.recvErr = err
 		if !r.sendOver && errors.Is(err, io.EOF) {
-			go r.watch() // it ends with the connection
+			r.link.spawn(r.watch) // where the link has ended, so has the stream
 		}
 	}
 	r.over(false, true)

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
@@ -30,6 +32,7 @@ type socketLink struct {
 	token   [tokenBytes]byte
 	control *net.UnixConn
 	hello   *io.PipeReader // what the peer has sent on it
+	said    *io.PipeWriter // its other end
 	over    func()         // called once, when the link has ended
 	slots   chan struct{}  // a token for each live stream that this side opened
 	admits  chan struct{}  // a token for each stream of the peer
@@ -41,6 +44,8 @@ type socketLink struct {
 	cancel  context.CancelFunc
 
 	writing sync.Mutex // of the control connection
+
+	tasks sync.WaitGroup // its goroutines; none is added once err is set
 
 	mu      sync.Mutex
 	err     *transport.CloseError
@@ -54,6 +59,7 @@ var (
 	_ transport.Link       = (*socketLink)(nil)
 	_ transport.Controlled = (*socketLink)(nil)
 	_ transport.Parked     = (*socketLink)(nil)
+	_ transport.Busy       = (*socketLink)(nil)
 )
 
 func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over func()) *socketLink {
@@ -65,18 +71,33 @@ func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over
 		parked: make(chan *net.UnixConn, max(0, conf.MaxParked)), most: max(0, conf.MaxParked),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.hello, l.said = io.Pipe()
 	return l
 }
 
 // start begins to read the control connection.
-func (l *socketLink) start() {
-	r, w := io.Pipe()
-	l.hello = r
-	go l.readControl(w) // it ends with the control connection
+func (l *socketLink) start() { l.spawn(l.readControl) }
+
+// spawn starts a goroutine that ends with the link, unless that has ended.
+func (l *socketLink) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return false
+	}
+	l.tasks.Go(f)
+	return true
+}
+
+// WaitTasks waits until the link has ended and its goroutines with it.
+func (l *socketLink) WaitTasks() {
+	<-l.gone
+	l.tasks.Wait()
 }
 
 // readControl passes on the peer's stream of the control connection and waits for the end of the link.
-func (l *socketLink) readControl(w *io.PipeWriter) {
+func (l *socketLink) readControl() {
+	w := l.said
 	for {
 		kind, n, err := readChunk(l.control)
 		switch {
@@ -159,6 +180,7 @@ func (l *socketLink) end(why *transport.CloseError) {
 	}
 	_ = l.control.Close()
 	l.cancel()
+	_ = l.said.CloseWithError(why) // it always returns nil; a HELLO that nobody takes holds nobody
 	close(l.gone)
 	for s := range sockets {
 		s.lost(why)
@@ -256,7 +278,7 @@ func (l *socketLink) OpenUni(ctx context.Context) (transport.SendStream, error) 
 	if err != nil {
 		return nil, err
 	}
-	go s.watch() // it ends with the connection
+	l.spawn(s.watch) // where the link has ended, so has the stream
 	return socketSend{s}, nil
 }
 

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
@@ -127,7 +129,7 @@ func listenUnix(t *testing.T, conf Config) (*SocketListener, string) {
 			t.Error(err)
 		}
 	})
-	return l, path
+	return l.(*SocketListener), path
 }
 
 func pairUnix(t *testing.T, l *SocketListener, path string, conf Config) (dialled, accepted *socketLink) {
