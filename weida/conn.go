@@ -316,7 +316,12 @@ func (c *conn) handleUni(s transport.ReceiveStream) error {
 func (c *conn) takeUni(s transport.ReceiveStream, p wire.Preamble, header []byte) (err error) {
 	switch p.Kind {
 	case wire.KindHello:
-		return c.takeHello(header)
+		if err := c.takeHello(header); err != nil {
+			return err
+		}
+		if n, _ := s.Read(make([]byte, 1)); n == 0 { // its end, or that of the link
+			return nil
+		}
 	case wire.KindData:
 		return c.takeTransfer(s, header)
 	case wire.KindCursor:

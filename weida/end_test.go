@@ -26,7 +26,10 @@ type pair struct {
 }
 
 func newPair(t testing.TB, o Options) *pair {
-	rig := newRig(t)
+	return newPairOn(t, newRig(t), o)
+}
+
+func newPairOn(t testing.TB, rig *rig, o Options) *pair {
 	s := rig.server(o)
 	c := rig.runtime(o)
 	p := &pair{

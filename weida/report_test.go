@@ -62,15 +62,15 @@ func TestReportOnAPush(t *testing.T) {
 	wantErr(t, cursors.Wait(deadline(t), LevelProcessed, 1), ErrReportEnded)
 }
 
-// A drain lets a report arrive that was finished before it, whatever had been written of it.
+// A drain waits for a report that was finished before it, whatever had been written of it: until the peer's transport has it, and within a machine until it was read.
 func TestDrainWaitsForReports(t *testing.T) {
 	for name, finish := range map[string]func(*Reporter){
 		"reported":               func(r *Reporter) { r.Report(LevelProcessed, 4) },
 		"nothing to be reported": func(*Reporter) {},
 	} {
-		t.Run(name, func(t *testing.T) {
+		overEach(t, func(t *testing.T, rig *rig) {
 			for range 20 {
-				p := newPair(t, Options{})
+				p := newPairOn(t, rig, Options{})
 				out := must1(p.push.Open(t.Context(), Meta{Report: ReportOrder{Levels: []Level{LevelProcessed}}}))(t)
 				must1(io.WriteString(out, "body"))(t)
 				must1(out.Finish())(t).Discard()
@@ -82,8 +82,11 @@ func TestDrainWaitsForReports(t *testing.T) {
 					t.Fatalf("drained %+v", d)
 				}
 				<-out.Cursors().over
+				if rig.over == OverQUIC {
+					continue // the peer's transport has it; a link that ends may be faster than who reads it
+				}
 				if _, ok := out.Cursors().Offset(LevelProcessed); ok != (name == "reported") {
-					t.Fatalf("arrived: %t", ok)
+					t.Fatalf("%s: arrived: %t", name, ok)
 				}
 			}
 		})

@@ -128,6 +128,9 @@ func (rt *Runtime) Drain(d time.Duration) (Drained, error) {
 		wg.Go(func() {
 			c.finishing.wait(ctx)
 			delivered, outstanding := c.parking.Drain(ctx)
+			if l, ok := c.link.(transport.Lingering); ok {
+				l.Linger(ctx)
+			}
 			mu.Lock()
 			defer mu.Unlock()
 			sum.Delivered += delivered

@@ -84,6 +84,12 @@ type Busy interface {
 	WaitTasks()
 }
 
+// Lingering is a Link whose end can overtake what was finished on it, since a receipt there says that the kernel has it and not that the peer's transport has.
+type Lingering interface {
+	// Linger waits until the peer has read what this side has finished, or ctx ends. Of exchanges over sockets it knows no more than that it went.
+	Linger(ctx context.Context)
+}
+
 // Retiring is a sending half whose receipt says nothing about the peer, as it is within a machine.
 type Retiring interface {
 	// Retired returns a channel that is closed when both sides are done with the stream, or the link has ended.

@@ -2,6 +2,8 @@ package localtransport
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -23,7 +25,10 @@ type link struct {
 	pipes map[*pipe]struct{} // of both directions, written by this side
 }
 
-var _ transport.Link = (*link)(nil)
+var (
+	_ transport.Link      = (*link)(nil)
+	_ transport.Lingering = (*link)(nil)
+)
 
 // shared is what the two ends of a link have together.
 type shared struct {
@@ -138,6 +143,23 @@ func (l *link) pipe(s *slot, announce func(*pipe)) (*pipe, error) {
 }
 
 // forget drops a half that is over from the streams that the end of the link ends.
+// Linger waits until the peer has read to its end whatever this side has finished.
+func (l *link) Linger(ctx context.Context) {
+	l.mu.Lock()
+	pipes := slices.Collect(maps.Keys(l.pipes))
+	l.mu.Unlock()
+	for _, p := range pipes {
+		if !p.isFinished() {
+			continue
+		}
+		select {
+		case <-p.read:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 func (l *link) forget(p *pipe) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,10 +25,11 @@ type pipe struct {
 	drained  bool  // the reader has seen the end
 	receipt  *transport.Receipt
 	done     chan struct{} // closed when there is no more to write
+	read     chan struct{} // closed when there is no more to read
 }
 
 func newPipe(from *link, s *slot, announce func()) *pipe {
-	p := &pipe{from: from, slot: s, announce: announce, done: make(chan struct{})}
+	p := &pipe{from: from, slot: s, announce: announce, done: make(chan struct{}), read: make(chan struct{})}
 	p.changed.L = &p.mu
 	return p
 }
@@ -43,6 +44,7 @@ func (p *pipe) over() {
 	if (p.drained || p.reset != nil) && !p.left {
 		p.slot.leave()
 		p.left = true
+		close(p.read)
 		p.from.forget(p)
 	}
 	p.changed.Broadcast()
@@ -57,6 +59,13 @@ func (p *pipe) begin() {
 	if first && p.announce != nil {
 		p.announce()
 	}
+}
+
+// isFinished reports whether the writer has finished.
+func (p *pipe) isFinished() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.finished
 }
 
 // sendStream is the writing side of a pipe.

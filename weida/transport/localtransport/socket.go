@@ -137,6 +137,13 @@ func (s *socket) Retired() <-chan struct{} {
 	return s.retired
 }
 
+// isFinished reports whether this side has finished its half.
+func (s *socket) isFinished() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.finished
+}
+
 // endSend ends the sending half. s.mu is held.
 func (s *socket) endSend(err error) {
 	if s.ended == nil {

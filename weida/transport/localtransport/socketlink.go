@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -58,6 +60,7 @@ type exchangeSocket struct{ *socket }
 var (
 	_ transport.Link       = (*socketLink)(nil)
 	_ transport.Controlled = (*socketLink)(nil)
+	_ transport.Lingering  = (*socketLink)(nil)
 	_ transport.Parked     = (*socketLink)(nil)
 	_ transport.Busy       = (*socketLink)(nil)
 )
@@ -195,6 +198,23 @@ func (l *socketLink) end(why *transport.CloseError) {
 		break
 	}
 	l.over()
+}
+
+// Linger waits until the peer has closed the connections of the one-way streams that this side has finished, which it does when it has read their end.
+func (l *socketLink) Linger(ctx context.Context) {
+	l.mu.Lock()
+	sockets := slices.Collect(maps.Keys(l.sockets))
+	l.mu.Unlock()
+	for _, s := range sockets {
+		if !s.isFinished() {
+			continue
+		}
+		select {
+		case <-s.Retired():
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (l *socketLink) forget(s *socket) {
