@@ -208,11 +208,11 @@ func (q *Queue) admit(m *Message) (seq Seq, repeat bool, err error) {
 	return e.seq, false, nil
 }
 
-// Settle says that the consumer processed a delivery, or that somebody took a dead letter. A message that is not out is left alone: of a
-// settlement and a requeue the second one finds nothing. Settle reports whether it found something.
+// Settle says that a consumer has processed a message, or that somebody took a dead letter. A message that was handed out and has come back counts, too: the end of a
+// link may be faster than the report that came before it. Settle reports whether the message was still there, and had been handed out.
 func (q *Queue) Settle(seq Seq) bool {
 	e := q.bySeq[seq]
-	if e == nil || e.state != out && e.state != dead {
+	if e == nil || e.state == pending || e.attempts == 0 {
 		return false
 	}
 	if e.state == out {

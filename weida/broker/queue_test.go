@@ -197,6 +197,29 @@ func TestDelivery(t *testing.T) {
 				r.t.Errorf("peeked %+v", p)
 			}
 		},
+		"settled though it has come back, also while the next attempt is being stored": func(r *rig) {
+			r.admit("a", "b", "c")
+			key := r.subscribe(1, "", 2)
+			r.want("1:1/1", "1:2/1")
+			r.q.Unsubscribe(key)
+			r.q.Settle(1)
+			r.subscribe(2, "", 9)
+			r.q.Step()
+			r.q.Settle(2)
+			if e := r.q.Done(nil); len(e.Deliver) != 1 || e.Deliver[0].Seq != 3 {
+				r.t.Errorf("delivered %+v", e.Deliver)
+			}
+			if st := r.q.Stats(); st.Messages != 1 || st.Unsettled != 1 {
+				r.t.Errorf("got %+v", st)
+			}
+		},
+		"never handed out, never settled": func(r *rig) {
+			r.admit("a")
+			r.want()
+			if r.q.Settle(1) {
+				r.t.Error("settled")
+			}
+		},
 		"settled once, settled for good": func(r *rig) {
 			r.admit("a")
 			key := r.subscribe(1, "", 9)

@@ -147,8 +147,11 @@ func (m *model) event(t *rapid.T) {
 		m.q.Unsubscribe(key)
 		m.end(key)
 	case 7:
-		m.q.Settle(seq)
-		if out || m.dead[seq] {
+		settled := m.q.Settle(seq)
+		if want := m.messages[seq] != nil && m.attempts[seq] > 0; settled != want {
+			t.Fatalf("Settle(%d) = %t after %d attempts, out: %t", seq, settled, m.attempts[seq], out)
+		}
+		if settled {
 			delete(m.out, seq)
 			delete(m.dead, seq)
 			delete(m.messages, seq)
