@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -22,7 +23,9 @@ type conn struct {
 	// parking holds the receipts that nobody waits for, until they are here or a drain asks for them.
 	parking *transport.Parking
 	reports reportTable
-	hello   *time.Timer // closes the link if the peer's HELLO does not come
+	// reporting is how many reports this side is writing, at most Limits.MaxConcurrentUniStreams; what is beyond is not reported.
+	reporting atomic.Int64
+	hello     *time.Timer // closes the link if the peer's HELLO does not come
 
 	// ready is closed when agreed is set; agreed does not change afterwards.
 	ready  chan struct{}
