@@ -2,11 +2,13 @@ package weida
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-agent/weir/weida/transport/localtransport"
 	"github.com/weir-agent/weir/weida/wire"
@@ -315,5 +317,27 @@ func TestReportsThatNobodyTakes(t *testing.T) {
 	}
 	if n := c.reporting.Load(); n != 0 {
 		t.Errorf("%d are left of a link that has ended", n)
+	}
+}
+
+// Within a process a link is dialled again as soon as somebody listens, however long the delay would be.
+func TestInprocWaitsForTheBus(t *testing.T) {
+	rig := inprocRig(t)
+	s := rig.server(Options{})
+	pull := must1(s.Puller("/p"))(t)
+	push := rig.runtime(Options{Reconnect: ReconnectPolicy{Initial: 24 * time.Hour, Max: 24 * time.Hour}}).Pusher(ClientTLS{})
+	connect(t, push, s.url("/p"))
+	events := push.Events()
+	bus := s.binding.Addr().String()
+	check(t, s.binding.Close())
+	for _, want := range []PeerEvent{Lost{}, Retrying{}} {
+		if got := must1(events.Next(deadline(t)))(t); fmt.Sprintf("%T", got) != fmt.Sprintf("%T", want) {
+			t.Errorf("got %T, want %T", got, want)
+		}
+	}
+	must1(s.BindInproc(bus))(t)
+	check(t, push.Send(t.Context(), Meta{}, []byte("again")))
+	if got := collect(t, must1(pull.Recv(deadline(t)))(t)); got != "again" {
+		t.Errorf("got %q", got)
 	}
 }
