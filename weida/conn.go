@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -24,6 +25,8 @@ type conn struct {
 	reports reportTable
 	// finishing is the reports that this side makes and that are being ended.
 	finishing unwritten
+	// reporting is how many reports this side is writing, at most Limits.MaxConcurrentUniStreams; what is beyond is not reported.
+	reporting atomic.Int64
 	hello     *time.Timer // closes the link if the peer's HELLO does not come
 
 	// ready is closed when agreed is set; agreed does not change afterwards.

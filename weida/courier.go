@@ -45,7 +45,7 @@ const (
 
 // parkedPatience is how long a copy waits, in its subscriber's own queue, for a connection that the subscriber is to park where its link needs one. Replacing one that was
 // used takes a fraction of it; without any of it a burst of more copies than connections would lose all the others.
-const parkedPatience = 100 * time.Millisecond
+const parkedPatience = 500 * time.Millisecond
 
 // dropOf is why a copy that could not be written is lost.
 func dropOf(err error) dropCause {

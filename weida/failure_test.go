@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -482,12 +483,12 @@ func TestFailureModel(t *testing.T) {
 		name  string
 		cases []failureCase
 	}{
-		{"never connected", neverConnected()},
-		{"all peers down", allPeersDown()},
-		{"lost before the end", lostBeforeTheEnd()},
-		{"lost after the end", lostAfterTheEnd()},
-		{"the peer refuses", peerRefuses()},
-		{"path unknown", pathUnknown()},
+		{"never connected", slices.Concat(neverConnected(), neverConnectedPatterns())},
+		{"all peers down", slices.Concat(allPeersDown(), allPeersDownPatterns())},
+		{"lost before the end", slices.Concat(lostBeforeTheEnd(), lostBeforeTheEndPatterns())},
+		{"lost after the end", slices.Concat(lostAfterTheEnd(), lostAfterTheEndPatterns())},
+		{"the peer refuses", slices.Concat(peerRefuses(), peerRefusesPatterns())},
+		{"path unknown", slices.Concat(pathUnknown(), pathUnknownPatterns())},
 	}
 	for _, column := range columns {
 		for _, tt := range column.cases {

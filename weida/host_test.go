@@ -38,6 +38,7 @@ type host struct {
 	id      *weida.Identity
 	runtime *weida.Runtime
 	binding *weida.Binding
+	paths   *weida.Listener
 	serving sync.WaitGroup
 	cancel  context.CancelFunc
 
@@ -75,7 +76,7 @@ func startHost(t *testing.T, n *simnet.Network, end *simnet.Conn, id *weida.Iden
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	h := &host{network: n, id: id, runtime: rt, binding: binding, cancel: cancel}
+	h := &host{network: n, id: id, runtime: rt, binding: binding, paths: l, cancel: cancel}
 	h.serving.Go(func() { h.reply(ctx, replier) })
 	h.serving.Go(func() { h.pull(ctx, puller) })
 	return h
@@ -105,7 +106,10 @@ func (h *host) reply(ctx context.Context, replier *weida.Replier) {
 	}
 }
 
-func (h *host) pull(ctx context.Context, puller *weida.Puller) {
+func (h *host) pull(ctx context.Context, puller interface {
+	Recv(ctx context.Context) (*weida.IncomingTransfer, error)
+},
+) {
 	for {
 		in, err := puller.Recv(ctx)
 		if err != nil {

@@ -2,11 +2,13 @@ package weida
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-agent/weir/weida/transport/localtransport"
 	"github.com/weir-agent/weir/weida/wire"
@@ -285,4 +287,57 @@ func TestTooManyConnectionsOfAProcess(t *testing.T) {
 		breathe()
 	}
 	connect(t, rig.runtime(Options{}).Peer(ClientTLS{}), s.url("/x"))
+}
+
+// A peer that orders reports and takes none of them makes this side hold no more than the bound.
+func TestReportsThatNobodyTakes(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	const most = 4
+	s := rig.server(Options{Limits: Limits{MaxConcurrentUniStreams: most}})
+	pull := must1(s.Puller("/p"))(t)
+	bare := must1(localtransport.DialUnix(t.Context(), s.binding.Addr().String(), localtransport.Config{MaxParked: -1}))(t)
+	t.Cleanup(func() { bare.Close(0, "") })
+	greet(t, bare, plainHello())
+	for i := range uint64(10 * most) {
+		d := wire.Data{Endpoint: some("/p"), Report: wire.Some(wire.Report{ID: i + 1, Levels: []Level{LevelProcessed}})}
+		sendUni(t, bare, must1(wire.AppendData(nil, &d, wire.DefaultMaxHeaderBytes))(t), true)
+		in := must1(pull.Recv(deadline(t)))(t)
+		collect(t, in)
+		in.Reporter().Report(LevelProcessed, 0)
+		in.Reporter().Finish()
+		if n, want := s.rt.snapshot()[0].reporting.Load(), min(int64(i)+1, most); n != want {
+			t.Fatalf("%d reports are being written behind %d transfers, want %d", n, i+1, want)
+		}
+	}
+	c := s.rt.snapshot()[0]
+	bare.Close(0, "")
+	for ctx := deadline(t); c.reporting.Load() > 0 && ctx.Err() == nil; {
+		breathe()
+	}
+	if n := c.reporting.Load(); n != 0 {
+		t.Errorf("%d are left of a link that has ended", n)
+	}
+}
+
+// Within a process a link is dialled again as soon as somebody listens, however long the delay would be.
+func TestInprocWaitsForTheBus(t *testing.T) {
+	rig := inprocRig(t)
+	s := rig.server(Options{})
+	pull := must1(s.Puller("/p"))(t)
+	push := rig.runtime(Options{Reconnect: ReconnectPolicy{Initial: 24 * time.Hour, Max: 24 * time.Hour}}).Pusher(ClientTLS{})
+	connect(t, push, s.url("/p"))
+	events := push.Events()
+	bus := s.binding.Addr().String()
+	check(t, s.binding.Close())
+	for _, want := range []PeerEvent{Lost{}, Retrying{}} {
+		if got := must1(events.Next(deadline(t)))(t); fmt.Sprintf("%T", got) != fmt.Sprintf("%T", want) {
+			t.Errorf("got %T, want %T", got, want)
+		}
+	}
+	must1(s.BindInproc(bus))(t)
+	check(t, push.Send(t.Context(), Meta{}, []byte("again")))
+	if got := collect(t, must1(pull.Recv(deadline(t)))(t)); got != "again" {
+		t.Errorf("got %q", got)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/transport/localtransport"
 )
 
 // peerSet is the peers that an endpoint dials, each in a slot that dials again when its link is lost. Every dialling pattern is one with a way of choosing.
@@ -181,12 +182,12 @@ func (s *peerSet) redial(sl *slot, lost *ConnectionLostError) (*conn, GaveUp) {
 	var err error = lost
 	for attempt := 1; p.MaxAttempts == 0 || attempt <= p.MaxAttempts; attempt++ {
 		delay := p.delay(attempt)
+		taken, back := s.absent(sl, err)
+		if back {
+			delay = 0
+		}
 		s.events.add(Retrying{sl.url, attempt, delay})
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-sl.ctx.Done():
-			timer.Stop()
+		if !s.pause(sl, delay, taken) {
 			return nil, GaveUp{}
 		}
 		var c *conn
@@ -198,6 +199,38 @@ func (s *peerSet) redial(sl *slot, lost *ConnectionLostError) (*conn, GaveUp) {
 		}
 	}
 	return nil, GaveUp{Reason: GaveUpPolicy, Attempts: p.MaxAttempts, Err: err}
+}
+
+// pause waits before an attempt, and reports whether there is to be one. In a process nobody waits longer than until somebody listens, where nobody did.
+func (s *peerSet) pause(sl *slot, delay time.Duration, taken <-chan struct{}) bool {
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-taken:
+			var listens bool
+			if listens, taken = s.rt.opts.Buses.Await(sl.addr.Local); listens {
+				return true
+			}
+		case <-sl.ctx.Done():
+			return false
+		}
+	}
+}
+
+// absent returns what to wait for where nobody listens on the bus of a slot, and nil where somebody does or it has none. A bus that was taken since it was dialled in vain
+// is nothing to wait for: back is then true.
+func (s *peerSet) absent(sl *slot, err error) (taken <-chan struct{}, back bool) {
+	if sl.addr.Carrier != OverInproc {
+		return nil, false
+	}
+	listens, taken := s.rt.opts.Buses.Await(sl.addr.Local)
+	if listens {
+		return nil, errors.Is(err, localtransport.ErrNoBus)
+	}
+	return taken, false
 }
 
 // delay is how long to wait before an attempt, counted from 1.

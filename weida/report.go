@@ -304,14 +304,31 @@ func (r *Reporter) signal() {
 	start := !r.started
 	r.started = true
 	r.mu.Unlock()
-	if start {
-		r.conn.rt.spawn(r.run)
+	if !start {
+		return
 	}
+	if !r.conn.mayReport() {
+		r.end()
+	} else if !r.conn.rt.spawn(r.run) {
+		r.conn.reporting.Add(-1)
+		r.end()
+	}
+}
+
+// mayReport takes a place for a report that is being written. A peer that orders reports and takes none of their streams gets no more of them than it may have streams
+// open itself.
+func (c *conn) mayReport() bool {
+	if c.reporting.Add(1) <= int64(max(1, c.rt.opts.Limits.MaxConcurrentUniStreams)) {
+		return true
+	}
+	c.reporting.Add(-1)
+	return false
 }
 
 // run writes the report until it is finished or the link has ended. Failures are nobody's business (weida-supplement §9).
 func (r *Reporter) run() {
 	defer r.end()
+	defer r.conn.reporting.Add(-1)
 	s, err := r.conn.link.OpenUni(context.Background())
 	if err != nil {
 		return

@@ -1,6 +1,7 @@
 package weida
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -85,6 +86,11 @@ func testNumbersOfACoreLink(t *testing.T, rig *rig) {
 			t.Errorf("got %+v", in.Meta())
 		}
 		collect(t, in)
+	}
+	for _, c := range s.rt.snapshot() {
+		if c.order.scopes != nil || c.order.seen != nil {
+			t.Error("a link of core has tables")
+		}
 	}
 }
 
@@ -383,4 +389,42 @@ func TestSubscriberComesInTheMiddle(t *testing.T) {
 		}
 		collect(t, in)
 	}
+}
+
+// Numbers begin anew with each link, and exchanges have none.
+func TestNumbersRestartWithTheLink(t *testing.T) {
+	overEach(t, func(t *testing.T, rig *rig) {
+		s := rig.server(ordering(wire.OrderReassemble))
+		pull := must1(s.Puller("/p"))(t)
+		rep := must1(s.Replier("/r"))(t)
+		push := rig.runtime(Options{Offered: Guarantees{Ordering: wire.OrderReassemble}}).Pusher(ClientTLS{})
+		for range 2 {
+			connect(t, push, s.url("/p"))
+			for want := range uint64(2) {
+				check(t, push.Send(t.Context(), Meta{}, nil))
+				in := must1(pull.Recv(deadline(t)))(t)
+				if m := in.Meta(); m.Sequence.Value != want+1 || m.Gap != (Gap{}) {
+					t.Errorf("got number %d with gap %+v, want %d", m.Sequence.Value, m.Gap, want+1)
+				}
+				collect(t, in)
+			}
+			check(t, push.Disconnect(s.url("/p")))
+		}
+		r := rig.runtime(ordering(wire.OrderReassemble)).Requester(ClientTLS{})
+		connect(t, r, s.url("/r"))
+		asked := make(chan error, 1)
+		go func() {
+			reply, err := r.Request(context.Background(), Meta{}, nil)
+			if err == nil {
+				_, err = reply.Collect(0)
+			}
+			asked <- err
+		}()
+		req := must1(rep.Accept(deadline(t)))(t)
+		if req.Meta().Sequence.Set {
+			t.Error("an exchange has a number")
+		}
+		check(t, req.Respond(t.Context(), Meta{}, nil))
+		check(t, <-asked)
+	})
 }

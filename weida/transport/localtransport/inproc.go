@@ -52,6 +52,17 @@ var (
 type Buses struct {
 	mu     sync.Mutex
 	listed map[string]*Listener
+	taken  chan struct{} // closed when another bus is taken; nil while nobody waits
+}
+
+// Await reports whether somebody listens on a bus, and returns a channel that is closed when the next bus is taken, this or another.
+func (b *Buses) Await(name string) (listens bool, taken <-chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.taken == nil {
+		b.taken = make(chan struct{})
+	}
+	return b.listed[name] != nil, b.taken
 }
 
 // Config bounds links.
@@ -117,6 +128,10 @@ func (b *Buses) Listen(name string, conf Config) (*Listener, error) {
 		b.listed = map[string]*Listener{}
 	}
 	b.listed[name] = l
+	if b.taken != nil {
+		close(b.taken)
+		b.taken = nil
+	}
 	return l, nil
 }
 

@@ -17,7 +17,7 @@ type pipe struct {
 
 	mu       sync.Mutex
 	changed  sync.Cond // of everything below
-	buf      []byte    // written and not read, at most the window
+	buf      ring      // written and not read, at most the window
 	begun    bool
 	finished bool
 	ended    error // why no more is written: ErrAbandoned, *StopError, *CloseError
@@ -91,9 +91,7 @@ func (s sendStream) Write(b []byte) (n int, err error) {
 		case n == len(b):
 			return n, nil
 		}
-		if room := s.from.window - len(s.buf); room > 0 {
-			m := min(room, len(b)-n)
-			s.buf = append(s.buf, b[n:n+m]...)
+		if m := s.buf.put(b[n:], s.from.window); m > 0 {
 			n += m
 			s.changed.Broadcast()
 			continue
@@ -138,7 +136,7 @@ func (p *pipe) end(writer, reader error) {
 	if p.reset == nil && !p.drained {
 		p.reset = reader
 	}
-	p.buf = nil
+	p.buf = ring{}
 	if p.receipt != nil {
 		p.receipt.Settle(writer)
 	}
@@ -187,13 +185,12 @@ func (r receiveStream) Read(b []byte) (int, error) {
 		switch {
 		case r.reset != nil:
 			return 0, r.reset
-		case len(r.buf) > 0:
-			n := copy(b, r.buf)
-			if r.buf = r.buf[n:]; len(r.buf) == 0 {
-				r.buf = nil
-			}
+		case r.buf.held > 0 && len(b) > 0:
+			n := r.buf.take(b)
 			r.changed.Broadcast()
 			return n, nil
+		case r.buf.held > 0:
+			return 0, nil
 		case r.finished:
 			r.drained = true
 			r.over()

@@ -378,3 +378,68 @@ func TestDeadParkedConnectionsAreReplaced(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An open at the bound waits until both ends are done with a stream, and a peer that does not keep to it has its connections closed.
+func TestOpenWaitsForTheBudgetOverUnix(t *testing.T) {
+	conf := Config{MaxStreams: 2, MaxParked: -1}
+	l, path := listenUnix(t, conf)
+	dialled, accepted := pairUnix(t, l, path, conf)
+	var open []transport.SendStream
+	for range 2 {
+		w, err := dialled.OpenUni(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.CloseWrite(); err != nil { // which alone makes no room
+			t.Fatal(err)
+		}
+		open = append(open, w)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := dialled.OpenUni(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	retired := open[0].(transport.Retiring).Retired()
+	w, r, err := accepted.AcceptBi(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.(transport.Kindless).OneWay()
+	if _, err := io.ReadAll(r); err != nil {
+		t.Fatal(err)
+	}
+	third, err := dialled.OpenUni(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	third.Reset(transport.CodeCanceled)
+	w, r, err = accepted.AcceptBi(t.Context()) // so one of the first two is retired, and the other is now
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.(transport.Kindless).OneWay()
+	if _, err := io.ReadAll(r); err != nil {
+		t.Fatal(err)
+	}
+	<-retired
+	<-open[1].(transport.Retiring).Retired()
+
+	// Connections that nobody counts at the other side.
+	closed := false
+	for range 2*conf.MaxStreams + 1 {
+		nc, err := dialled.dial(t.Context(), openTransfer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if err := nc.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = nc.Read(make([]byte, 1))
+		closed = closed || errors.Is(err, io.EOF)
+	}
+	if !closed {
+		t.Error("all of them were taken")
+	}
+}

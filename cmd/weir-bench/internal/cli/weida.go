@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,23 +50,40 @@ func newWeida(out io.Writer) *cobra.Command {
 	var c common
 	var large int64
 	var held int
+	var subscribers []int
 	cmd := &cobra.Command{
-		Use: "weida", Short: "Measure weida beside a bare QUIC stream and TLS over TCP, in one process and in two",
+		Use: "weida", Short: "Measure weida beside a bare QUIC stream and TLS over TCP, in one process and in two, and its patterns over each carrier",
 	}
 	c.flags(cmd)
 	cmd.Flags().Int64Var(&large, "large", 1<<30, "bytes of the large stream")
 	cmd.Flags().IntVar(&held, "held", 200, "connections that are held to measure their memory")
+	cmd.Flags().IntSliceVar(&subscribers, "subscribers", []int{8, 256}, "how many subscribers to publish to")
+	var parts []string
+	cmd.Flags().StringSliceVar(&parts, "parts", []string{"links", "patterns"}, "what to measure: links (beside QUIC and TLS), patterns (over each carrier)")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		rep := report.New("weida: operations a second, for large streams MiB a second; memory is of all processes", time.Now())
-		for range c.passes {
-			if err := inOneProcess(cmd.Context(), &c, &rep, large); err != nil {
-				return err
-			}
-			if err := inTwoProcesses(cmd.Context(), &c, &rep, large); err != nil {
-				return err
+		for _, part := range parts {
+			if part != "links" && part != "patterns" {
+				return fmt.Errorf("--parts: %q: use links or patterns", part)
 			}
 		}
-		if err := c.print(out, rep); err != nil {
+		links := slices.Contains(parts, "links")
+		for range c.passes {
+			if links {
+				if err := inOneProcess(cmd.Context(), &c, &rep, large); err != nil {
+					return err
+				}
+				if err := inTwoProcesses(cmd.Context(), &c, &rep, large); err != nil {
+					return err
+				}
+			}
+			if slices.Contains(parts, "patterns") {
+				if err := patterns(cmd.Context(), &c, &rep, subscribers); err != nil {
+					return err
+				}
+			}
+		}
+		if err := c.print(out, rep); err != nil || !links {
 			return err
 		}
 		return holdConnections(cmd.Context(), out, held)

@@ -20,6 +20,10 @@ type Addresses struct {
 	TLS   string `json:"tls"`
 	Bare  string `json:"bare"`
 	Weida string `json:"weida"` // with the fingerprint, without a path
+	Unix  string `json:"unix"`  // weida over a Unix socket, without a path
+	// Inproc is weida within the process, on the buses of Buses; both are empty in another process.
+	Inproc string       `json:"-"`
+	Buses  *weida.Buses `json:"-"`
 }
 
 // Server serves over TCP with TLS, over bare QUIC streams and over weida.
@@ -50,7 +54,8 @@ func Serve(ctx context.Context) (*Server, error) {
 	if s.weida, err = listenWeida(ctx, id); err != nil {
 		return nil, errors.Join(err, s.tls.close(), s.bare.close())
 	}
-	s.Addresses = Addresses{TLS: s.tls.listener.Addr().String(), Bare: s.bare.listener.Addr().String(), Weida: s.weida.address}
+	s.Addresses = Addresses{TLS: s.tls.listener.Addr().String(), Bare: s.bare.listener.Addr().String()}
+	s.weida.addresses(&s.Addresses)
 	return s, nil
 }
 

@@ -63,6 +63,11 @@ func exchange(x Exchange, body, reply []byte) error {
 	if err := x.CloseRequest(); err != nil {
 		return err
 	}
+	return readReply(x, reply)
+}
+
+// readReply reads a whole reply.
+func readReply(x Exchange, reply []byte) error {
 	if _, err := io.ReadFull(x, reply); err != nil {
 		return err
 	}
@@ -71,19 +76,7 @@ func exchange(x Exchange, body, reply []byte) error {
 
 // timed calls op again and again for duration, and closes c.
 func timed(c Client, duration time.Duration, op func() error) (load.Result, error) {
-	r := load.Result{Latency: load.NewHistogram()}
-	began := time.Now()
-	var err error
-	for last := began; last.Sub(began) < duration; {
-		if err = op(); err != nil {
-			break
-		}
-		now := time.Now()
-		_ = r.Latency.RecordValue(int64(now.Sub(last))) // what takes longer than a minute is not counted
-		r.Records++
-		last = now
-	}
-	r.Elapsed = time.Since(began)
+	r, err := timedOpen(duration, op)
 	if closeErr := c.Close(); err == nil {
 		err = closeErr
 	}

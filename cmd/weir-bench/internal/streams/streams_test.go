@@ -68,6 +68,49 @@ func TestEveryContender(t *testing.T) {
 	}
 }
 
+// TestEveryCarrier takes each measurement of the patterns over each carrier for a moment.
+func TestEveryCarrier(t *testing.T) {
+	s, err := Serve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	const moment = 20 * time.Millisecond
+	for name, address := range map[string]string{"in-process": s.Addresses.Inproc, "unix": s.Addresses.Unix, "quic": s.Addresses.Weida} {
+		t.Run(name, func(t *testing.T) {
+			d, err := NewCarried(s.Addresses, address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := d.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for _, bytes := range []int{1000, 1 << 20} {
+				if r, err := Request(t.Context(), d, bytes, moment); err != nil || r.Records == 0 || r.Latency.TotalCount() != r.Records {
+					t.Errorf("requests of %d bytes: %d, %v", bytes, r.Records, err)
+				}
+				if r, err := s.PushRead(t.Context(), d, bytes, moment); err != nil || r.Records == 0 {
+					t.Errorf("pushes of %d bytes: %d, %v", bytes, r.Records, err)
+				}
+			}
+			for range 2 { // the second begins alone
+				if r, err := s.Publish(t.Context(), address, 3, 64, moment); err != nil || r.Records == 0 || (r.Records+r.Failed)%3 != 0 {
+					t.Errorf("publish: %d copies, %d dropped, %v", r.Records, r.Failed, err)
+				}
+			}
+		})
+	}
+	if r := Match("a.*", "a.b", moment); r.Records == 0 || r.Records%matches != 0 || r.Latency.TotalCount() == 0 {
+		t.Errorf("matches: %d", r.Records)
+	}
+}
+
 func TestServeProcess(t *testing.T) {
 	in, toServer := io.Pipe()
 	fromServer, out := io.Pipe()

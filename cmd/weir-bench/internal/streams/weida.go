@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/url"
+	"os"
+	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/weida"
@@ -15,7 +19,12 @@ const (
 	echoPath = "/echo"
 	sinkPath = "/sink"
 	pushPath = "/push"
+
+	publishPath = "/publish"
 )
+
+// maxLinks is how many links one process may have to the server.
+const maxLinks = 1024
 
 // settleTimeout bounds how long the receipts of messages are waited for.
 const settleTimeout = 30 * time.Second
@@ -24,18 +33,39 @@ const settleTimeout = 30 * time.Second
 type weidaServer struct {
 	runtime *weida.Runtime
 	address string
+	dir     string // of the socket
+	socket  string
+	buses   *weida.Buses
+	publish *weida.Publisher
+	pulled  atomic.Int64 // messages that were read to their end
 	serving sync.WaitGroup
 	cancel  context.CancelFunc
 }
 
+// addresses puts down where it is reached.
+func (s *weidaServer) addresses(a *Addresses) {
+	a.Weida, a.Buses, a.Inproc = s.address, s.buses, weida.SchemeInproc+"://"+bus
+	a.Unix = weida.SchemeUnix + "://" + url.PathEscape(s.socket)
+}
+
+// bus is the in-process address.
+const bus = "bench"
+
 func listenWeida(ctx context.Context, id *weida.Identity) (*weidaServer, error) {
-	rt, err := weida.NewRuntime(weida.Options{})
+	buses := new(weida.Buses)
+	rt, err := weida.NewRuntime(weida.Options{Buses: buses, MaxConnectionsPerPeer: maxLinks})
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	s := &weidaServer{runtime: rt, cancel: cancel}
+	s := &weidaServer{runtime: rt, buses: buses, cancel: cancel}
 	l := rt.Listener()
+	if err := s.bindLocal(l); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	if s.publish, err = l.Publisher(publishPath); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
 	echo, err := l.Replier(echoPath)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -57,6 +87,20 @@ func listenWeida(ctx context.Context, id *weida.Identity) (*weidaServer, error) 
 	s.serving.Go(func() { s.replies(ctx, sink, serveSink) })
 	s.serving.Go(func() { s.messages(ctx, push) })
 	return s, nil
+}
+
+// bindLocal makes the server reachable within the machine.
+func (s *weidaServer) bindLocal(l *weida.Listener) error {
+	var err error
+	if s.dir, err = os.MkdirTemp("", "weida-bench-"); err != nil {
+		return err
+	}
+	s.socket = filepath.Join(s.dir, "s")
+	if _, err := l.BindUnix(s.socket); err != nil {
+		return err
+	}
+	_, err = l.BindInproc(bus)
+	return err
 }
 
 func serveEcho(r io.Reader, w io.Writer) error {
@@ -96,7 +140,9 @@ func (s *weidaServer) messages(ctx context.Context, p *weida.Puller) {
 		}
 		s.serving.Go(func() {
 			defer in.Close()
-			_, _ = io.Copy(io.Discard, in) // a client that is gone is what fails it
+			if _, err := io.Copy(io.Discard, in); err == nil { // a client that is gone is what fails it
+				s.pulled.Add(1)
+			}
 		})
 	}
 }
@@ -105,6 +151,9 @@ func (s *weidaServer) close() error {
 	s.cancel()
 	err := s.runtime.Shutdown()
 	s.serving.Wait()
+	if s.dir != "" {
+		err = errors.Join(err, os.RemoveAll(s.dir))
+	}
 	return err
 }
 
@@ -117,6 +166,15 @@ type Weida struct {
 // NewWeida returns a dialler for a weida server. Without receipts, connections cannot give any.
 func NewWeida(address string, receipts bool) (*Weida, error) {
 	rt, err := weida.NewRuntime(weida.Options{Limits: weida.Limits{NoReceipts: !receipts}})
+	if err != nil {
+		return nil, err
+	}
+	return &Weida{rt, address}, nil
+}
+
+// NewCarried returns a dialler for an address of a weida server in this process, over any carrier.
+func NewCarried(a Addresses, address string) (*Weida, error) {
+	rt, err := weida.NewRuntime(weida.Options{Buses: a.Buses})
 	if err != nil {
 		return nil, err
 	}
