@@ -6,7 +6,10 @@ DATA ?= weir-data
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
-.PHONY: run build test docs release deb package-check clients lint demo crash recover-bench fuzz compare soak chaos bench-smoke clean help
+# Servers that tests and measurements use are looked for in bin/ first.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: run build test sinks-servers sinks-test docs release deb package-check clients lint demo crash recover-bench fuzz compare soak chaos bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
@@ -19,6 +22,15 @@ test: ## run all tests that the installed toolchains allow
 	@if command -v python3 >/dev/null; then python3 conformance/generate.py --check; \
 		elif [ "$$CI" = true ]; then echo "missing: python3" >&2; exit 1; \
 		else echo "left out, for want of python3: that the conformance vectors are what their generator writes"; fi
+
+sinks-servers: ## install the servers that the tests of the sinks use, where they are missing (PostgreSQL: Debian, as root)
+	command -v nats-server >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/nats-server/v2@latest
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends postgresql; }
+	command -v nats >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/natscli/nats@latest
+
+sinks-test: sinks-servers ## the sinks against real servers that are killed, and the ledger of each
+	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/natssink/... ./sinks/pgsink/...
+	CI=true $(GO) test -count=1 -v -run 'Ledger|LeftOut|Examples|DocumentsWork/(nats|postgres)' ./cmd/weir
 
 docs: ## write the references that follow from the code
 	$(GO) run ./cmd/weir/internal/docgen -docs docs
@@ -75,9 +87,9 @@ chaos: build ## producers, weir, a weida broker and consumers under kills, cut l
 compare: build ## run the same work against Redis, NATS, beanstalkd, rsyslog, SQLite and bbolt (installs them: Debian, as root)
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		apt-get install -qy --no-install-recommends redis-server beanstalkd rsyslog rsyslog-relp >/dev/null || apt-get update -q; fi
-	GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/nats-server/v2@latest
+	command -v nats-server >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/nats-server/v2@latest
 	cd cmd/weir-bench/bolt && $(GO) build -o $(CURDIR)/$(BIN)/bolt-bench .
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/weir-bench compare
+	$(BIN)/weir-bench compare
 
 bench-smoke: build ## run each benchmark for a moment, so that they keep working
 	$(BIN)/weir-bench ingest --duration 100ms --passes 1

@@ -22,7 +22,9 @@ type conn struct {
 	// parking holds the receipts that nobody waits for, until they are here or a drain asks for them.
 	parking *transport.Parking
 	reports reportTable
-	hello   *time.Timer // closes the link if the peer's HELLO does not come
+	// finishing is the reports that this side makes and that are being ended.
+	finishing unwritten
+	hello     *time.Timer // closes the link if the peer's HELLO does not come
 
 	// ready is closed when agreed is set; agreed does not change afterwards.
 	ready  chan struct{}

@@ -206,6 +206,41 @@ type Reporter struct {
 	offsets  map[Level]uint64
 	started  bool
 	finished bool
+	ended    bool // nothing is written any more
+}
+
+// unwritten counts the reports that were finished and whose end is not written yet, for a drain to wait for.
+type unwritten struct {
+	mu   sync.Mutex
+	n    int
+	none chan struct{} // closed when n becomes 0; nil while nobody waits
+}
+
+func (u *unwritten) add(n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.n += n; u.n == 0 && u.none != nil {
+		close(u.none)
+		u.none = nil
+	}
+}
+
+// wait waits until there are none, or ctx ends.
+func (u *unwritten) wait(ctx context.Context) {
+	u.mu.Lock()
+	if u.n == 0 {
+		u.mu.Unlock()
+		return
+	}
+	if u.none == nil {
+		u.none = make(chan struct{})
+	}
+	none := u.none
+	u.mu.Unlock()
+	select {
+	case <-none:
+	case <-ctx.Done():
+	}
 }
 
 // Reporter returns the reporter for what the sender of the transfer has ordered, and nil if it has ordered nothing. Each call returns the same.
@@ -250,6 +285,9 @@ func (r *Reporter) Finish() {
 	r.mu.Lock()
 	news := !r.finished
 	r.finished = true
+	if news && !r.ended {
+		r.conn.finishing.add(1)
+	}
 	r.mu.Unlock()
 	if news {
 		r.signal()
@@ -273,9 +311,14 @@ func (r *Reporter) signal() {
 
 // run writes the report until it is finished or the link has ended. Failures are nobody's business (weida-supplement §9).
 func (r *Reporter) run() {
+	defer r.end()
 	s, err := r.conn.link.OpenUni(context.Background())
 	if err != nil {
 		return
+	}
+	receipt, err := s.Receipt()
+	if err == nil {
+		defer r.conn.parking.Park(receipt) // so that a drain waits until the end of the report has arrived
 	}
 	frame, err := wire.AppendCursor(nil, r.id, r.conn.agreed.SendMaxHeaderBytes)
 	if err != nil {
@@ -307,6 +350,16 @@ func (r *Reporter) run() {
 		}
 		paced = true
 		pace.Reset(opts.ReportInterval)
+	}
+}
+
+// end notes that nothing is written any more.
+func (r *Reporter) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+	if r.finished {
+		r.conn.finishing.add(-1)
 	}
 }
 

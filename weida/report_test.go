@@ -62,6 +62,34 @@ func TestReportOnAPush(t *testing.T) {
 	wantErr(t, cursors.Wait(deadline(t), LevelProcessed, 1), ErrReportEnded)
 }
 
+// A drain lets a report arrive that was finished before it, whatever had been written of it.
+func TestDrainWaitsForReports(t *testing.T) {
+	for name, finish := range map[string]func(*Reporter){
+		"reported":               func(r *Reporter) { r.Report(LevelProcessed, 4) },
+		"nothing to be reported": func(*Reporter) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				p := newPair(t, Options{})
+				out := must1(p.push.Open(t.Context(), Meta{Report: ReportOrder{Levels: []Level{LevelProcessed}}}))(t)
+				must1(io.WriteString(out, "body"))(t)
+				must1(out.Finish())(t).Discard()
+				in := must1(p.pull.Recv(t.Context()))(t)
+				collect(t, in)
+				finish(in.Reporter())
+				in.Reporter().Finish()
+				if d := must1(p.s.rt.Drain(time.Minute))(t); d.Delivered < 1 || d.Outstanding != 0 {
+					t.Fatalf("drained %+v", d)
+				}
+				<-out.Cursors().over
+				if _, ok := out.Cursors().Offset(LevelProcessed); ok != (name == "reported") {
+					t.Fatalf("arrived: %t", ok)
+				}
+			}
+		})
+	}
+}
+
 func TestReportFinalOnly(t *testing.T) {
 	cursors, in := ordered(t, ReportOrder{Levels: []Level{LevelStored}, FinalOnly: true}, "0123456789")
 	r := in.Reporter()

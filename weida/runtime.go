@@ -110,7 +110,7 @@ type Drained struct {
 	Outstanding uint64
 }
 
-// Drain stops admitting work, waits at most d for the receipts of transfers that were finished and discarded, and shuts down. New links, new
+// Drain stops admitting work, waits at most d for the receipts of transfers that were finished and discarded and of reports that were finished, and shuts down. New links, new
 // streams of peers (both with SHUTDOWN, so that peers learn it at once) and new opens of this side are refused from its beginning; what had begun may go on until its end. That not
 // everything was acknowledged in time is a count and no error.
 func (rt *Runtime) Drain(d time.Duration) (Drained, error) {
@@ -124,6 +124,7 @@ func (rt *Runtime) Drain(d time.Duration) (Drained, error) {
 	var wg sync.WaitGroup
 	for _, c := range rt.snapshot() {
 		wg.Go(func() {
+			c.finishing.wait(ctx)
 			delivered, outstanding := c.parking.Drain(ctx)
 			mu.Lock()
 			defer mu.Unlock()

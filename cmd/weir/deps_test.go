@@ -31,11 +31,16 @@ var edges = map[string][]string{
 	"sinks/discard":  {"sinks", "wab/record"},
 	"sinks/filesink": {"sinks", "wab/record", "wab/vfs"},
 	"sinks/httpsink": {
-		"sinks", "wab/record", "github.com/hashicorp/go-retryablehttp",
+		"sinks", "sinks/setup", "wab/record", "github.com/hashicorp/go-retryablehttp",
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
-	"sinks/weidasink": {"sinks", "wab/record", "weida"},
-	"sinks/sinktest":  {"sinks", "wab/record", "go.uber.org/goleak"},
+	"sinks/weidasink":         {"sinks", "wab/record", "weida"},
+	"sinks/sinktest":          {"sinks", "wab/record", "go.uber.org/goleak"},
+	"sinks/setup":             {},
+	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/..."},
+	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
+	"sinks/pgsink":            {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
+	"sinks/pgsink/pgtest":     {"github.com/jackc/pgx/v5"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
@@ -60,7 +65,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
-		"sinks/httpsink", "sinks/filesink", "sinks/weidasink", "github.com/BurntSushi/toml",
+		"internal/units", "sinks/httpsink", "sinks/filesink", "sinks/natssink", "sinks/pgsink", "sinks/weidasink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -69,7 +74,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/weidasink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/natssink", "sinks/pgsink", "sinks/weidasink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",
@@ -84,7 +89,16 @@ var edges = map[string][]string{
 	"cmd/weida/internal/exit":    {"weida"},
 	"cmd/weida/internal/framing": {},
 	"cmd/weida/internal/terms":   {"cmd/weida/internal/exit", "weida", "github.com/spf13/pflag"},
+	// The daemon of the broker is the one place where weida and wab meet beside the store.
+	"internal/units":               {},
+	"cmd/weida/internal/brokerapi": {},
+	"cmd/weida/internal/queuecmd":  {"cmd/weida/internal/brokerapi", "cmd/weida/internal/exit", "github.com/spf13/cobra"},
+	"cmd/weida/internal/brokerd": {
+		"cmd/weida/internal/brokerapi", "cmd/weida/internal/exit", "internal/units", "internal/unixsocket", "wab", "wab/record", "weida", "weida/broker", "weida/broker/wabstore",
+		"github.com/BurntSushi/toml", "github.com/prometheus/client_golang/...", "github.com/spf13/cobra",
+	},
 	"cmd/weida/internal/cli": {
+		"cmd/weida/internal/brokerd", "cmd/weida/internal/queuecmd",
 		"cmd/weida/internal/exit", "cmd/weida/internal/framing", "cmd/weida/internal/terms", "weida", "weida/wire", "github.com/spf13/cobra",
 	},
 

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
 )
 
 // TestReferencesAreOfTheCode: docs/configuration.md and docs/commands.md are what docgen writes, and every command has a manual page.
@@ -77,8 +79,12 @@ func tested(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	ofSinks, err := filepath.Glob("../../docs/sinks/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	out := []string{"../../README.md"}
-	for _, file := range files {
+	for _, file := range append(files, ofSinks...) {
 		switch filepath.Base(file) {
 		case "configuration.md", "commands.md": // written from the code
 		case "performance.md", "weida.md": // held by others
@@ -118,6 +124,28 @@ func blocksOf(t *testing.T, file string) (blocks []block) {
 		}
 	}
 	return blocks
+}
+
+// needs skips the test of a document whose commands need a program that is not here: <!-- needs: PROGRAM PROGRAM -->. It returns the variables
+// that these programs need: for psql, those of a server that runs as long as the test.
+func needs(t *testing.T, file string) (env []string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rest, ok := strings.Cut(string(content), "<!-- needs: "); ok {
+		programs, _, _ := strings.Cut(rest, " -->")
+		for program := range strings.FieldsSeq(programs) {
+			tool(t, program, "or go install: "+filepath.Base(file)+" says how")
+			if program == "psql" {
+				server := pgtest.Start(t, "")
+				_, port, _ := strings.Cut(server.Address, ":")
+				env = append(env, "PGHOST="+server.Dir, "PGPORT="+port, "PGUSER=weir", "PGDATABASE=weir")
+			}
+		}
+	}
+	return env
 }
 
 // script turns the blocks of a document into one that bash runs. make is not run, as the tests run within it; its target must
@@ -179,10 +207,15 @@ func TestDocumentsWork(t *testing.T) {
 					t.Errorf("%s:%d: %v\n%s", file, one.line, err, out)
 				}
 			}
-			text := strings.ReplaceAll(script(t, file, blocks), "127.0.0.1:8080", freeAddress(t))
+			env := needs(t, file)
+			text := script(t, file, blocks)
+			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222"} { // of an endpoint, and of NATS
+				text = strings.ReplaceAll(text, address, freeAddress(t))
+			}
 			cmd := exec.CommandContext(t.Context(), bash, "-c", text)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "WEIR_ADMIN=127.0.0.1:0")
+			cmd.Env = append(cmd.Env, env...)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}

@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/wab/vfs"
@@ -36,8 +35,6 @@ const (
 	maxGroupBytes = 16 << 20
 	// maxPooledBytes is the largest buffer that is kept for the next batch.
 	maxPooledBytes = 8 << 20
-	// maxReasonBytes bounds Outcome.Reason.
-	maxReasonBytes = 256
 	// closeWait bounds how long Close waits for a disk that does not answer.
 	closeWait = 5 * time.Second
 )
@@ -142,7 +139,7 @@ func (s *Sink) Deliver(ctx context.Context, b sinks.Batch) []sinks.Outcome {
 	*lines = s.encode((*lines)[:0], b, out)
 	o := sinks.Outcome{Verdict: sinks.Delivered}
 	if err := s.submit(ctx, lines); err != nil {
-		o = sinks.Outcome{Verdict: sinks.Retry, Reason: reason(err)}
+		o = sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason(err.Error())}
 	}
 	for i := range out {
 		if out[i].Verdict == sinks.Invalid {
@@ -274,20 +271,4 @@ func (s *Sink) writeGroup(out *output, group []job) error {
 		}
 	}
 	return out.append(parts...)
-}
-
-// reason makes an error fit for an outcome.
-func reason(err error) string {
-	var b []byte
-	for _, r := range err.Error() {
-		if !unicode.IsPrint(r) {
-			r = ' '
-		}
-		next := append(b, string(r)...)
-		if len(next) > maxReasonBytes {
-			break
-		}
-		b = next
-	}
-	return string(b)
 }

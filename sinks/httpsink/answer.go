@@ -5,20 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/weir-agent/weir/sinks"
 )
-
-// maxReasonBytes bounds Outcome.Reason.
-const maxReasonBytes = 256
-
-// minSecretBytes is the length from which a secret is looked for in texts: what
-// is shorter is a word that any text may hold.
-const minSecretBytes = 4
-
-const redacted = "[redacted]"
 
 // verdict returns what an answer with this status means.
 func (t statusTable) verdict(status int) sinks.Verdict {
@@ -77,34 +66,4 @@ func retryAfter(h http.Header, now time.Time, limit time.Duration) time.Duration
 		return 0
 	}
 	return min(max(at.Sub(now), 0), limit)
-}
-
-// clean makes text from an endpoint, or from the network, fit to be a reason:
-// secrets replaced, control characters and runs of space made one space, at
-// most 256 bytes.
-func clean(text string, secrets []string) string {
-	for _, s := range secrets {
-		text = strings.ReplaceAll(text, s, redacted)
-	}
-	var b strings.Builder
-	space := false
-	for _, r := range text {
-		if !unicode.IsPrint(r) || r == ' ' || r == utf8.RuneError {
-			space = b.Len() > 0
-			continue
-		}
-		need := utf8.RuneLen(r)
-		if space {
-			need++
-		}
-		if b.Len()+need > maxReasonBytes {
-			break
-		}
-		if space {
-			b.WriteByte(' ')
-			space = false
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }

@@ -129,11 +129,7 @@ func (s *settings) credentials(f files) (*credentials, error) {
 }
 
 func (c *credentials) addSecrets(list ...string) {
-	for _, s := range list {
-		if len(s) >= minSecretBytes {
-			c.secrets = append(c.secrets, s)
-		}
-	}
+	c.secrets = append(c.secrets, list...)
 }
 
 // addQuerySecrets takes every value of the query for a secret, as it is and as it

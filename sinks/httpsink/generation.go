@@ -2,12 +2,9 @@ package httpsink
 
 import (
 	"context"
-	"errors"
-	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -21,8 +18,6 @@ const (
 	// writeBufferBytes is what each connection writes at once.
 	writeBufferBytes = 32 << 10
 )
-
-var errClosed = errors.New("httpsink: the sink is closed")
 
 // generation is a set of connections of about one age that share their TLS files.
 // When it is too old or the files change, the next one takes its place: it ends
@@ -42,7 +37,7 @@ func (s *Sink) newGeneration(c *credentials, now time.Time) *generation {
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		OnProxyConnectResponse: proxyAnswer,
-		DialContext:            s.conns.dial,
+		DialContext:            s.conns.Dial,
 		TLSHandshakeTimeout:    s.set.TLSTimeout,
 		IdleConnTimeout:        s.set.IdleTimeout,
 		MaxIdleConnsPerHost:    s.set.Concurrency,
@@ -108,66 +103,4 @@ func (g *generation) closeIfUnused() {
 	if g.retired && g.users == 0 {
 		g.transport.CloseIdleConnections()
 	}
-}
-
-// conns makes and knows every connection of a sink, so that Close can end them.
-type conns struct {
-	dialer net.Dialer
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
-
-	mu     sync.Mutex
-	open   map[*conn]struct{} // guarded by mu
-	closed bool               // guarded by mu
-}
-
-func newConns(connectTimeout time.Duration) *conns {
-	c := &conns{dialer: net.Dialer{Timeout: connectTimeout}, open: map[*conn]struct{}{}}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	return c
-}
-
-func (c *conns) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(c.ctx, cancel)()
-	plain, err := c.dialer.DialContext(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	one := &conn{Conn: plain, owner: c}
-	c.mu.Lock()
-	closed := c.closed
-	if !closed {
-		c.open[one] = struct{}{}
-	}
-	c.mu.Unlock()
-	if closed {
-		return nil, errors.Join(errClosed, plain.Close())
-	}
-	return one, nil
-}
-
-func (c *conns) close() {
-	c.cancel()
-	c.mu.Lock()
-	c.closed = true
-	open := c.open
-	c.open = nil
-	c.mu.Unlock()
-	for one := range open {
-		_ = one.Conn.Close() // the connection is given up: what it says no longer matters
-	}
-}
-
-type conn struct {
-	net.Conn
-	owner *conns
-}
-
-func (c *conn) Close() error {
-	c.owner.mu.Lock()
-	delete(c.owner.open, c)
-	c.owner.mu.Unlock()
-	return c.Conn.Close()
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 func discardLog() *log.Logger { return log.New(io.Discard, "", 0) }
@@ -82,9 +83,9 @@ func TestF25GoAway(t *testing.T) {
 		"closed without GOAWAY": {func(*peer, uint32) {}, sinks.Retry},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ca := newAuthority(t, "ca")
+			ca := sinktest.NewAuthority(t, "ca")
 			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
-				Certificates: []tls.Certificate{ca.pair(t, "server")}, NextProtos: []string{"h2"},
+				Certificates: []tls.Certificate{ca.Pair(t, "server")}, NextProtos: []string{"h2"},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -116,7 +117,7 @@ func TestF25GoAway(t *testing.T) {
 				}
 			})
 			path := filepath.Join(t.TempDir(), "ca")
-			if err := os.WriteFile(path, ca.pem, 0o600); err != nil {
+			if err := os.WriteFile(path, ca.PEM, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			s := mustNew(t, Options{URL: "https://" + l.Addr().String(), CAFile: path, Format: FormatNDJSON, Timeout: long})
@@ -154,10 +155,10 @@ func TestServerEndsUnderTraffic(t *testing.T) {
 		got[r.Header.Get("Idempotency-Key")] = true
 		mu.Unlock()
 	})
-	ca := newAuthority(t, "ca")
-	pair := ca.pair(t, "server")
+	ca := sinktest.NewAuthority(t, "ca")
+	pair := ca.Pair(t, "server")
 	path := filepath.Join(t.TempDir(), "ca")
-	if err := os.WriteFile(path, ca.pem, 0o600); err != nil {
+	if err := os.WriteFile(path, ca.PEM, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	start := func(address string) (*http.Server, string, chan struct{}) {

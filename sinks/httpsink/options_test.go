@@ -145,9 +145,7 @@ func TestMaxConnectionAge(t *testing.T) {
 	if users != 0 {
 		t.Errorf("%d users of the connections are counted when none is there", users)
 	}
-	s.conns.mu.Lock()
-	open := len(s.conns.open)
-	s.conns.mu.Unlock()
+	open := s.conns.Open()
 	if open > 1 {
 		t.Errorf("%d connections are open, want those of one age only", open)
 	}

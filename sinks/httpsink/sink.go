@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/setup"
 	"github.com/weir-agent/weir/wab/record"
 )
 
@@ -41,7 +42,7 @@ var errNoAnswer = errors.New("httpsink: no answer in time")
 // Sink is the HTTP sink. It is safe for use by several goroutines.
 type Sink struct {
 	set     settings
-	conns   *conns
+	conns   *setup.Conns
 	buffers *buffers
 	slots   chan struct{} // one for each raw request under way
 
@@ -73,7 +74,7 @@ func New(o Options) (*Sink, error) {
 	}
 	return &Sink{
 		set:     set,
-		conns:   newConns(set.ConnectTimeout),
+		conns:   setup.NewConns(set.ConnectTimeout),
 		buffers: b,
 		slots:   make(chan struct{}, set.Concurrency),
 		creds:   creds,
@@ -82,7 +83,7 @@ func New(o Options) (*Sink, error) {
 
 // Close ends every connection; a Deliver that is under way then returns Retry. It may be called again.
 func (s *Sink) Close() error {
-	s.conns.close()
+	s.conns.Close()
 	s.mu.Lock()
 	g := s.current
 	s.mu.Unlock()
@@ -133,7 +134,7 @@ func (a *attempt) raw(ctx context.Context, records []record.Record) []sinks.Outc
 			out[i] = a.one(ctx, &records[i])
 			if stops(out[i]) {
 				first := out[i]
-				first.Reason = clean("not sent: "+first.Reason, nil)
+				first.Reason = sinks.CleanReason("not sent: " + first.Reason)
 				stop.CompareAndSwap(nil, &first)
 			}
 		}
@@ -315,5 +316,5 @@ func (a *attempt) reason(text string) string {
 	if a.fileFault != nil {
 		text = "old credentials are in use (" + a.fileFault.Error() + "); " + text
 	}
-	return clean(text, a.creds.secrets)
+	return sinks.CleanReason(text, a.creds.secrets...)
 }

@@ -2,17 +2,10 @@ package httpsink
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,74 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
-
-// authority issues certificates for tests.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t *testing.T, name string) *authority {
-	t.Helper()
-	a := &authority{}
-	a.cert, a.key, a.pem, _ = issue(t, name, nil)
-	return a
-}
-
-// issue makes a certificate for 127.0.0.1, signed by ca or by itself.
-func issue(t *testing.T, name string, ca *authority) (*x509.Certificate, *ecdsa.PrivateKey, []byte, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, BasicConstraintsValid: true, IsCA: ca == nil,
-		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	parent, signer := template, key
-	if ca != nil {
-		parent, signer = ca.cert, ca.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
-}
-
-func (a *authority) pair(t *testing.T, name string) tls.Certificate {
-	t.Helper()
-	_, _, certPEM, keyPEM := issue(t, name, a)
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pair
-}
-
-func (a *authority) pool() *x509.CertPool {
-	p := x509.NewCertPool()
-	p.AddCert(a.cert)
-	return p
-}
 
 // replace puts data under path in one step, as tools that rotate files do.
 func replace(t *testing.T, path string, data []byte) {
@@ -134,9 +63,9 @@ func TestUnknownAuthorityIsRetried(t *testing.T) {
 
 // F57: the client certificate and the authority are read again when their files change.
 func TestF57CertificatesRotate(t *testing.T) {
-	oldCA, newCA, clients := newAuthority(t, "old"), newAuthority(t, "new"), newAuthority(t, "clients")
+	oldCA, newCA, clients := sinktest.NewAuthority(t, "old"), sinktest.NewAuthority(t, "new"), sinktest.NewAuthority(t, "clients")
 	var mu sync.Mutex
-	server := oldCA.pair(t, "server") // guarded by mu
+	server := oldCA.Pair(t, "server") // guarded by mu
 	var names []string                // of the clients, guarded by mu
 	e := newUnstarted(nil)
 	verify := func(s tls.ConnectionState) error {
@@ -150,7 +79,7 @@ func TestF57CertificatesRotate(t *testing.T) {
 		defer mu.Unlock()
 		return &tls.Config{
 			Certificates: []tls.Certificate{server}, NextProtos: []string{"h2", "http/1.1"},
-			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients.pool(), VerifyConnection: verify,
+			ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients.Pool(), VerifyConnection: verify,
 		}, nil
 	}}
 	e.EnableHTTP2 = true
@@ -160,11 +89,11 @@ func TestF57CertificatesRotate(t *testing.T) {
 	dir := t.TempDir()
 	ca, cert, key := filepath.Join(dir, "ca"), filepath.Join(dir, "cert"), filepath.Join(dir, "key")
 	rotateClient := func(name string) {
-		_, _, c, k := issue(t, name, clients)
+		c, k := clients.Issue(t, name)
 		replace(t, cert, c)
 		replace(t, key, k)
 	}
-	replace(t, ca, oldCA.pem)
+	replace(t, ca, oldCA.PEM)
 	rotateClient("first")
 	s := mustNew(t, Options{URL: e.URL, CAFile: ca, CertFile: cert, KeyFile: key})
 	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
@@ -175,15 +104,15 @@ func TestF57CertificatesRotate(t *testing.T) {
 	if got := strings.Join(names, " "); got != "first second" {
 		t.Errorf("clients seen: %s, want first second", got)
 	}
-	server = newCA.pair(t, "server")
+	server = newCA.Pair(t, "server")
 	mu.Unlock()
 	rotateClient("third") // new connections meet the new server certificate
 	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "retry")
-	replace(t, ca, newCA.pem)
+	replace(t, ca, newCA.PEM)
 	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
 
 	// Half a rotation and nonsense keep what is good in use.
-	_, _, c, _ := issue(t, "half", clients)
+	c, _ := clients.Issue(t, "half")
 	replace(t, cert, c)
 	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
 	replace(t, ca, []byte("no certificate"))

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/weir-agent/weir/sinks/filesink"
+	"github.com/weir-agent/weir/sinks/natssink"
+	"github.com/weir-agent/weir/sinks/pgsink"
 )
 
 const maxSocketPath = 107
@@ -38,7 +40,7 @@ func (c *Config) check() (faults []fault) {
 		wrong(len(p.path) > maxSocketPath, p.key, "%q has %d bytes; a socket path has at most %d: use a shorter one", p.path, len(p.path), maxSocketPath)
 	}
 	wrong(c.Socket.Path == c.Admin.Socket, "admin.socket", "must differ from socket.path")
-	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkDiscard}
+	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkNATS, SinkPostgres, SinkDiscard}
 	wrong(!slices.Contains(sinks, c.Sink.Type), "sink.type", "%q is not a sink: use %s", c.Sink.Type, anyOf(sinks))
 	levels := []string{"debug", "info", "warn", "error"}
 	wrong(!slices.Contains(levels, c.Log.Level), "log.level", "%q: use %s", c.Log.Level, anyOf(levels))
@@ -49,11 +51,20 @@ func (c *Config) check() (faults []fault) {
 		wrong(err != nil, "admin.listen", "%q is not host:port, like 127.0.0.1:9185", c.Admin.Listen)
 	}
 	wrong(c.Drain.BackoffMax < c.Drain.BackoffMin, "drain.backoff_max", "%v is under drain.backoff_min, %v", c.Drain.BackoffMax, c.Drain.BackoffMin)
+	leftOut := func(built bool, tag string) {
+		wrong(!built, "sink.type", "%q was left out of this build of weir (build tag %s)", c.Sink.Type, tag)
+	}
 	switch c.Sink.Type {
 	case SinkHTTP:
 		faults = append(faults, ofOptions(SinkHTTP, c.Sink.HTTP.Check())...)
 	case SinkWeida:
 		faults = append(faults, ofOptions(SinkWeida, c.Sink.Weida.Check())...)
+	case SinkNATS:
+		leftOut(natssink.Built, "nonats")
+		faults = append(faults, ofOptions(SinkNATS, c.Sink.NATS.Check())...)
+	case SinkPostgres:
+		leftOut(pgsink.Built, "nopostgres")
+		faults = append(faults, ofOptions(SinkPostgres, c.Sink.Postgres.Check())...)
 	case SinkFile:
 		files := []string{filesink.FormatJSONL, filesink.FormatLines}
 		wrong(!slices.Contains(files, c.Sink.File.Format), "sink.file.format", "%q: use %s", c.Sink.File.Format, anyOf(files))
@@ -67,7 +78,7 @@ func anyOf(choices []string) string {
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
 }
 
-// ofOptions returns what a sink found wrong with its options, each fault of which begins with its key.
+// ofOptions returns what a sink found wrong with its options: errors that may be joined, each of which begins with its key.
 func ofOptions(sink string, err error) (faults []fault) {
 	var all []error
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
@@ -88,8 +99,8 @@ func ofOptions(sink string, err error) (faults []fault) {
 func (c *Config) checkRanges() (faults []fault) {
 	fields := keys(reflect.ValueOf(c).Elem(), "")
 	for _, k := range reference {
-		if k.Min == 0 && k.Max == 0 || strings.HasPrefix(k.Name, "sink.http.") || strings.HasPrefix(k.Name, "sink.weida.") {
-			continue // these sinks check their own
+		if k.Min == 0 && k.Max == 0 || k.ofSink() {
+			continue
 		}
 		field := fields[k.Name]
 		say := func(n int64) string {

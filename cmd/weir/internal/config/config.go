@@ -9,6 +9,8 @@ import (
 
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/natssink"
+	"github.com/weir-agent/weir/sinks/pgsink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 )
 
@@ -72,10 +74,12 @@ type Drain struct {
 
 // Sink is the section [sink].
 type Sink struct {
-	Type  string            `toml:"type"` // file, http, weida, discard
-	HTTP  httpsink.Options  `toml:"http"`
-	Weida weidasink.Options `toml:"weida"`
-	File  filesink.Options  `toml:"file"`
+	Type     string            `toml:"type"` // one of the sink types below
+	HTTP     httpsink.Options  `toml:"http"`
+	Weida    weidasink.Options `toml:"weida"`
+	File     filesink.Options  `toml:"file"`
+	NATS     natssink.Options  `toml:"nats"`
+	Postgres pgsink.Options    `toml:"postgres"`
 }
 
 // Admin is the section [admin].
@@ -98,10 +102,12 @@ type Runtime struct {
 
 // The sink types.
 const (
-	SinkFile    = "file"
-	SinkHTTP    = "http"
-	SinkWeida   = "weida"
-	SinkDiscard = "discard"
+	SinkFile     = "file"
+	SinkHTTP     = "http"
+	SinkWeida    = "weida"
+	SinkNATS     = "nats"
+	SinkPostgres = "postgres"
+	SinkDiscard  = "discard"
 )
 
 // Default returns the configuration of a `weir run` without any: data in ./weir-data.
@@ -129,7 +135,9 @@ func Default() Config {
 				ContentType: weidasink.DefaultContentType, RequiredAck: weidasink.AckStored, MaxInFlight: weidasink.DefaultMaxInFlight,
 				ConnectTimeout: weidasink.DefaultConnectTimeout, Timeout: weidasink.DefaultTimeout,
 			},
-			File: filesink.Options{Format: filesink.FormatJSONL},
+			File:     filesink.Options{Format: filesink.FormatJSONL},
+			NATS:     natssink.Default(),
+			Postgres: pgsink.Default(),
 		},
 		Admin:   Admin{Listen: "127.0.0.1:9185"},
 		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},

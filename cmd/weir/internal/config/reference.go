@@ -2,6 +2,7 @@ package config
 
 import (
 	"math"
+	"strings"
 	"time"
 )
 
@@ -41,6 +42,8 @@ var sections = []Section{
 	{"sink.file", "The file sink: one line for each record, synced before it counts as delivered."},
 	{"sink.http", "The HTTP sink."},
 	{"sink.weida", "The weida sink: one message to a broker's queue for each record, which counts as delivered when the broker confirms it."},
+	{"sink.nats", "The NATS sink: one message a record to a stream of JetStream, with the record's id as Nats-Msg-Id."},
+	{"sink.postgres", "The PostgreSQL sink: one INSERT a batch, one row a record, with the record's id under a unique constraint."},
 	{"admin", "Status page, metrics and the socket of the commands that change something."},
 	{"log", "The daemon's own log, on standard error."},
 	{"runtime", "The process."},
@@ -81,7 +84,7 @@ var reference = []Key{
 	{Name: "drain.hold_interval", Min: tick, Max: long, Reload: true, Help: "How often an endpoint is tried that refuses the credentials, the address or the method."},
 	{Name: "drain.deadletter_max_bytes", Min: 1, Max: anySize, Help: "Most that the dead letters may take. When they have it, a shard that meets a refused record holds until letters are dropped or requeued."},
 
-	{Name: "sink.type", Flag: "sink", Variable: "WEIR_SINK", Help: "Where records go: file, http, weida, or discard (accepts all and keeps nothing, for measuring)."},
+	{Name: "sink.type", Flag: "sink", Variable: "WEIR_SINK", Help: "Where records go: file, http, weida, nats, postgres, or discard (accepts all and keeps nothing, for measuring)."},
 	{Name: "sink.file.path", Help: "The file. Empty: delivered.jsonl in the data folder."},
 	{Name: "sink.file.format", Help: "jsonl (an object with id, segment, index, appended and payload) or lines (the record itself)."},
 	{Name: "sink.file.base64", Help: "With jsonl: write every payload as payload_base64, not only those that are not UTF-8."},
@@ -125,6 +128,43 @@ var reference = []Key{
 	{Name: "sink.weida.connect_timeout", Max: long, Reload: true, Help: "Time for connecting, and for a lost connection to come back before a batch counts as failed."},
 	{Name: "sink.weida.timeout", Max: long, Reload: true, Help: "Time in which a batch may get nothing done, neither sent nor confirmed, before it counts as failed."},
 
+	{Name: "sink.nats.url", Flag: "sink-url", Variable: "WEIR_SINK_URL", Reload: true, Help: "Addresses of servers, nats://host:port or tls://host:port, with commas between them. Required with type nats."},
+	{Name: "sink.nats.subject", Reload: true, Help: "What is published to; {shard} in it becomes the number of the shard, {host} the name of the machine with _ for each dot. Required with type nats."},
+	{Name: "sink.nats.stream", Reload: true, Help: "The stream that must take the records; any other refuses them. Empty: any stream that takes the subject."},
+	{Name: "sink.nats.credentials_file", Reload: true, Help: "File with a JWT and its seed, as nsc writes them. All files are read again for each connection."},
+	{Name: "sink.nats.nkey_file", Reload: true, Help: "File with the seed of an nkey."},
+	{Name: "sink.nats.token_file", Reload: true, Help: "File with a token."},
+	{Name: "sink.nats.token_env", Reload: true, Help: "Name of the variable with a token."},
+	{Name: "sink.nats.username", Reload: true, Help: "User name."},
+	{Name: "sink.nats.password_file", Reload: true, Help: "File with the password of the user."},
+	{Name: "sink.nats.password_env", Reload: true, Help: "Name of the variable with the password."},
+	{Name: "sink.nats.cert_file", Reload: true, Help: "Client certificate, PEM. Any file of TLS makes TLS a must, as tls:// does."},
+	{Name: "sink.nats.key_file", Reload: true, Help: "Key of the client certificate, PEM."},
+	{Name: "sink.nats.ca_file", Reload: true, Help: "Authorities to trust instead of the system's, PEM."},
+	{Name: "sink.nats.tls_first", Reload: true, Help: "Begin with the TLS handshake, for servers with handshake_first."},
+	{Name: "sink.nats.inbox_prefix", Reload: true, Help: "What the subjects of acks begin with, for accounts that may not use _INBOX."},
+	{Name: "sink.nats.max_pending", Min: 1, Max: 65536, Reload: true, Help: "Records that may wait for their ack at once, over all batches."},
+	{Name: "sink.nats.connect_timeout", Max: long, Reload: true, Help: "Time for look-up, connect, TLS and login at each server."},
+	{Name: "sink.nats.ack_timeout", Max: long, Reload: true, Help: "Time from the start of a batch to its last ack; then the connection is made anew and what has no ack is sent again."},
+
+	{Name: "sink.postgres.url", Flag: "sink-url", Variable: "WEIR_SINK_URL", Reload: true, Help: "postgres://user@host:port/database?sslmode=verify-full, as libpq has it, without a password. Required with type postgres."},
+	{Name: "sink.postgres.password_file", Reload: true, Help: "File with the password. All files are read again for each connection."},
+	{Name: "sink.postgres.password_env", Reload: true, Help: "Name of the variable with the password."},
+	{Name: "sink.postgres.cert_file", Reload: true, Help: "Client certificate, PEM."},
+	{Name: "sink.postgres.key_file", Reload: true, Help: "Key of the client certificate, PEM."},
+	{Name: "sink.postgres.ca_file", Reload: true, Help: "Authorities to trust, PEM; with it sslmode is verify-full unless the address says otherwise."},
+	{Name: "sink.postgres.table", Reload: true, Help: "The table, as name or schema.name."},
+	{Name: "sink.postgres.id_column", Reload: true, Help: "Column of the record's id; it needs a unique constraint of its own."},
+	{Name: "sink.postgres.id_type", Reload: true, Help: "What the id is: text (sha256: and 64 digits) or bytea (32 bytes)."},
+	{Name: "sink.postgres.payload_column", Reload: true, Help: "Column of the record."},
+	{Name: "sink.postgres.payload_type", Reload: true, Help: "What the record is: bytea, text or jsonb. One that is not becomes a dead letter."},
+	{Name: "sink.postgres.segment_column", Reload: true, Help: "Column, of type text, for the segment of weir's log. Empty: none."},
+	{Name: "sink.postgres.index_column", Reload: true, Help: "Column, of type bigint, for the number in the segment. Empty: none."},
+	{Name: "sink.postgres.appended_column", Reload: true, Help: "Column, of type timestamptz, for the time at which weir took the record. Empty: none."},
+	{Name: "sink.postgres.connections", Min: 1, Max: 64, Reload: true, Help: "Connections that there may be at once."},
+	{Name: "sink.postgres.connect_timeout", Max: long, Reload: true, Help: "Time for connect and login at each host."},
+	{Name: "sink.postgres.timeout", Max: long, Reload: true, Help: "Time for one batch, connecting included."},
+
 	{Name: "admin.listen", Flag: "admin", Variable: "WEIR_ADMIN", Help: "host:port of the live page, metrics, health and status; it only reads. Empty: none."},
 	{Name: "admin.socket", Help: "Path of the socket, mode 0600, over which commands change something. Empty: admin.sock in the data folder."},
 
@@ -140,6 +180,11 @@ func Reference() []Key { return append([]Key(nil), reference...) }
 
 // Sections returns the sections in the order of a file.
 func Sections() []Section { return append([]Section(nil), sections...) }
+
+// ofSink tells the keys of a sink that checks its own, and only when it is the one in use.
+func (k Key) ofSink() bool {
+	return strings.HasPrefix(k.Name, "sink.") && strings.Count(k.Name, ".") == 2 && k.Section() != "sink.file"
+}
 
 // Section is the section that the key is in, empty for none.
 func (k Key) Section() string { return sectionOf(k.Name) }

@@ -53,10 +53,21 @@ func safe(key string, field reflect.Value) string {
 			m.SetMapIndex(name, reflect.ValueOf(hidden))
 		}
 		return plain(m)
-	case "sink.http.url":
+	case "sink.http.url", "sink.postgres.url":
 		return quote(SafeURL(field.String()))
+	case "sink.nats.url": // several
+		return quote(SafeURLs(field.String()))
 	}
 	return plain(field)
+}
+
+// SafeURLs does what SafeURL does for addresses that have commas between them.
+func SafeURLs(text string) string {
+	var all []string
+	for one := range strings.SplitSeq(text, ",") {
+		all = append(all, SafeURL(strings.TrimSpace(one)))
+	}
+	return strings.Join(all, ",")
 }
 
 // SafeURL returns an address without user, password, fragment, and the values of its query.

@@ -15,6 +15,8 @@ import (
 	"github.com/weir-agent/weir/sinks/discard"
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/natssink"
+	"github.com/weir-agent/weir/sinks/pgsink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 	"github.com/weir-agent/weir/wab"
 )
@@ -71,6 +73,10 @@ func (d *Daemon) openSink(cfg config.Config) (sinks.Sink, error) {
 		return httpsink.New(cfg.Sink.HTTP)
 	case config.SinkWeida:
 		return weidasink.New(cfg.Sink.Weida)
+	case config.SinkNATS:
+		return natssink.New(cfg.Sink.NATS)
+	case config.SinkPostgres:
+		return pgsink.New(cfg.Sink.Postgres)
 	case config.SinkDiscard:
 		return new(discard.Sink), nil
 	}
@@ -86,6 +92,10 @@ func target(cfg config.Config) string {
 		return config.SafeURL(cfg.Sink.HTTP.URL)
 	case config.SinkWeida:
 		return cfg.Sink.Weida.URL // it holds no secret
+	case config.SinkNATS:
+		return config.SafeURLs(cfg.Sink.NATS.URL) + " " + cfg.Sink.NATS.Subject
+	case config.SinkPostgres:
+		return config.SafeURL(cfg.Sink.Postgres.URL) + " " + cfg.Sink.Postgres.Table
 	}
 	return ""
 }

@@ -1,0 +1,452 @@
+//go:build !nonats
+
+package natssink
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/natssink/natstest"
+	"github.com/weir-agent/weir/sinks/sinktest"
+	"github.com/weir-agent/weir/wab/record"
+)
+
+const password = "s3cret-passw0rd"
+
+// users are an administrator, a writer that may publish to s.>, and one that may publish nothing.
+const users = `
+authorization { users [
+	{ user: admin, password: "` + password + `" }
+	{ user: writer, password: "` + password + `", permissions: { publish: "s.>", subscribe: "_INBOX.>" } }
+	{ user: reader, password: "` + password + `", permissions: { publish: { deny: "s.>" } } }
+	{ user: deaf, password: "` + password + `", permissions: { subscribe: { deny: "_INBOX.>" } } }
+] }
+`
+
+// withSize returns a batch like sinktest.Batch whose records have these sizes.
+func withSize(name string, sizes ...int) sinks.Batch {
+	b := sinktest.Batch(name, len(sizes))
+	for i, n := range sizes {
+		r := &b.Records[i]
+		r.Payload = bytes.Repeat([]byte{byte('a' + i)}, n)
+		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
+	}
+	b.Key = record.BatchKey(b.Records)
+	return b
+}
+
+func one(verdict sinks.Verdict) []sinks.Verdict { return []sinks.Verdict{verdict} }
+
+// TestOutcomes: what a real server does to a batch, and what the sink makes of it.
+func TestOutcomes(t *testing.T) {
+	delivered, reject, retry, hold := sinks.Delivered, sinks.Reject, sinks.Retry, sinks.Hold
+	for _, tc := range []struct {
+		name, config string
+		stream       *jetstream.StreamConfig
+		opts         Options
+		batch        sinks.Batch
+		want         []sinks.Verdict // of the records, the last one of all that follow
+		reason       string          // that the last one's begins with
+	}{
+		{
+			name: "no stream takes the subject", batch: sinktest.Batch("b", 3), want: one(hold), reason: "no stream takes the subject s.x",
+		},
+		{
+			name: "JetStream is off", config: "jetstream: disabled\n", batch: sinktest.Batch("b", 3), want: one(hold), reason: "the server has no JetStream",
+		},
+		{
+			name: "another stream", stream: &jetstream.StreamConfig{}, opts: Options{Stream: "T"},
+			batch: sinktest.Batch("b", 2), want: one(hold), reason: "nats: API error: code=400 err_code=10060 description=expected stream does not match",
+		},
+		{
+			name: "the right stream", stream: &jetstream.StreamConfig{}, opts: Options{Stream: "S"}, batch: sinktest.Batch("b", 2), want: one(delivered),
+		},
+		{
+			name: "one pending at a time", stream: &jetstream.StreamConfig{}, opts: Options{MaxPending: 1}, batch: sinktest.Batch("b", 20), want: one(delivered),
+		},
+		{
+			name: "larger than the server allows", config: "max_payload: 1KB\n", stream: &jetstream.StreamConfig{},
+			batch: withSize("b", 10, 2000, 10, 1000), want: []sinks.Verdict{delivered, reject, delivered, reject}, reason: "the record is larger than the server allows",
+		},
+		{
+			name: "larger than the stream allows", stream: &jetstream.StreamConfig{MaxMsgSize: 500},
+			batch: withSize("b", 10, 10, 2000), want: []sinks.Verdict{delivered, delivered, reject}, reason: "nats: API error: code=400 err_code=10054",
+		},
+		{
+			name: "a full stream", stream: &jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew},
+			batch: sinktest.Batch("b", 5), want: []sinks.Verdict{delivered, delivered, retry}, reason: "nats: API error: code=503 err_code=10077 description=maximum messages exceeded",
+		},
+		{
+			name: "a sealed stream", stream: &jetstream.StreamConfig{Sealed: true}, batch: sinktest.Batch("b", 2), want: one(hold), reason: "nats: API error: code=400 err_code=10109",
+		},
+		{
+			name: "a wrong password", config: users, opts: Options{Username: "nobody"}, batch: sinktest.Batch("b", 3), want: one(hold), reason: "connect: nats: Authorization Violation",
+		},
+		{
+			name: "no user", config: users, batch: sinktest.Batch("b", 1), want: one(hold), reason: "connect: nats: Authorization Violation",
+		},
+		{
+			name: "no permission to publish", config: users, stream: &jetstream.StreamConfig{}, opts: Options{Username: "reader"},
+			batch: sinktest.Batch("b", 3), want: one(hold), reason: `nats: permissions violation: Permissions Violation for Publish to "s.x"`,
+		},
+		{
+			name: "no permission to hear acks", config: users, stream: &jetstream.StreamConfig{}, opts: Options{Username: "deaf"},
+			batch: sinktest.Batch("b", 3), want: one(hold), reason: `nats: permissions violation: Permissions Violation for Subscription to "_INBOX.`,
+		},
+		{
+			name: "enough permission", config: users, stream: &jetstream.StreamConfig{}, opts: Options{Username: "writer"}, batch: sinktest.Batch("b", 3), want: one(delivered),
+		},
+		{
+			name: "TLS asked of a server that has none", opts: Options{URL: "tls://"}, batch: sinktest.Batch("b", 1), want: one(hold), reason: "connect: nats: secure connection not available",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			server := natstest.Start(t, tc.config)
+			if tc.stream != nil {
+				addStream(t, natstest.Connect(t, server.URL(), nats.UserInfo("admin", password)), *tc.stream)
+			}
+			o := tc.opts
+			o.URL, o.Subject = strings.TrimSuffix(o.URL, "tls://")+server.URL(), "s.x"
+			if tc.opts.URL != "" {
+				o.URL = tc.opts.URL + server.Address
+			}
+			if o.Username != "" {
+				o.PasswordFile = writeFile(t, password+"\n")
+			}
+			s := mustNew(t, o)
+			defer s.Close()
+			out := s.Deliver(t.Context(), tc.batch)
+			for i, o := range out {
+				want := tc.want[min(i, len(tc.want)-1)]
+				if o.Verdict != want || o.Isolated != (want == reject) {
+					t.Errorf("record %d: %+v, want %v", i, o, want)
+				}
+				if strings.Contains(o.Reason, password) {
+					t.Errorf("the reason tells the password: %s", o.Reason)
+				}
+			}
+			if last := out[len(out)-1]; !strings.HasPrefix(last.Reason, tc.reason) {
+				t.Errorf("reason %q, want %q", last.Reason, tc.reason)
+			}
+			if len(out) != len(tc.batch.Records) {
+				t.Errorf("%d outcomes", len(out))
+			}
+		})
+	}
+}
+
+// addStream makes the stream S of s.>.
+func addStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig) {
+	t.Helper()
+	c.Name, c.Subjects = "S", []string{"s.>"}
+	sealed := c.Sealed
+	c.Sealed = false // a stream cannot be made sealed
+	natstest.AddStream(t, js, c)
+	if c.Sealed = sealed; sealed {
+		natstest.AddStream(t, js, c)
+	}
+}
+
+func writeFile(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// deliverAll does what the drain does: what has to be sent again is sent again, until all of it is delivered. It returns the number of
+// attempts.
+func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
+	t.Helper()
+	for len(b.Records) > 0 && t.Context().Err() == nil {
+		attempts++
+		var left []record.Record
+		for i, o := range s.Deliver(t.Context(), b) {
+			switch o.Verdict {
+			case sinks.Delivered:
+			case sinks.Retry:
+				left = append(left, b.Records[i])
+			default:
+				t.Fatalf("%+v", o)
+			}
+		}
+		b.Records = left
+		b.Attempt++
+	}
+	return attempts
+}
+
+// wantOnce checks that the stream has each of the records once.
+func wantOnce(t *testing.T, js jetstream.JetStream, batches ...sinks.Batch) {
+	t.Helper()
+	seen := map[string]int{}
+	for _, m := range natstest.Messages(t, js, "S") {
+		seen[m.Headers().Get(jetstream.MsgIDHeader)]++
+	}
+	n := 0
+	for _, b := range batches {
+		for _, r := range b.Records {
+			n++
+			if seen[r.ID.String()] != 1 {
+				t.Errorf("record %s is there %d times", r.ID, seen[r.ID.String()])
+			}
+		}
+	}
+	if len(seen) != n {
+		t.Errorf("%d records in the stream, want %d", len(seen), n)
+	}
+}
+
+// TestServerAway: the server is not there, comes, is killed with records on their way, and comes again.
+func TestServerAway(t *testing.T) {
+	server := natstest.Start(t, "")
+	js := natstest.Connect(t, server.URL())
+	addStream(t, js, jetstream.StreamConfig{})
+	server.Kill()
+	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x"})
+	defer s.Close()
+	b := sinktest.Batch("first", 10)
+	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
+		t.Errorf("without a server: %+v", o)
+	}
+	all := []sinks.Batch{b}
+	server.Run()
+	deliverAll(t, s, b)
+	attempts := 0
+	for kill := range 3 {
+		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for i, last := 0, false; !last || i <= 2; i++ {
+				select {
+				case <-killed:
+					last = true
+				default:
+				}
+				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
+				all = append(all, b)
+				attempts += deliverAll(t, s, b)
+				if i == 2 {
+					close(under)
+				}
+			}
+		}()
+		<-under
+		server.Kill()
+		close(killed)
+		server.Run()
+		<-done
+	}
+	t.Logf("%d batches in %d attempts over 3 kills", len(all)-1, attempts)
+	wantOnce(t, js, all...)
+}
+
+// TestClusterLosesANode: of three servers the leader of the stream is killed; deliveries go on with the two that are left.
+func TestClusterLosesANode(t *testing.T) {
+	nodes := natstest.Cluster(t, 3)
+	var urls []string
+	for _, n := range nodes {
+		urls = append(urls, n.URL())
+	}
+	js := natstest.Connect(t, strings.Join(urls, ","))
+	addStream(t, js, jetstream.StreamConfig{Replicas: 3})
+	s := mustNew(t, Options{URL: strings.Join(urls, ","), Subject: "s.x", Stream: "S", AckTimeout: time.Second})
+	defer s.Close()
+	var all []sinks.Batch
+	for i := range 20 {
+		if i == 5 {
+			nodes[leader(t, js)].Kill()
+		}
+		b := sinktest.Batch(fmt.Sprint("batch ", i), 100)
+		all = append(all, b)
+		if n := deliverAll(t, s, b); i == 5 {
+			t.Logf("%d attempts for the batch after the kill", n)
+		}
+	}
+	wantOnce(t, js, all...)
+}
+
+// TestNobodyToAsk: a user who may not ask for streams is held before the first ack, and tries again after it, as the
+// stream may be without a leader for a moment.
+func TestNobodyToAsk(t *testing.T) {
+	server := natstest.Start(t, users)
+	js := natstest.Connect(t, server.URL(), nats.UserInfo("admin", password))
+	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: writeFile(t, password)})
+	defer s.Close()
+	b := sinktest.Batch("b", 1)
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
+		t.Errorf("before the first ack: %+v", o)
+	}
+	addStream(t, js, jetstream.StreamConfig{})
+	deliverAll(t, s, b)
+	if err := js.DeleteStream(t.Context(), "S"); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Retry {
+		t.Errorf("after it: %+v", o)
+	}
+}
+
+// leader returns the number of the server that leads the stream.
+func leader(t *testing.T, js jetstream.JetStream) (n int) {
+	t.Helper()
+	info := natstest.Info(t, js, "S")
+	if _, err := fmt.Sscanf(info.Cluster.Leader, "n%d", &n); err != nil {
+		t.Fatalf("leader %q: %v", info.Cluster.Leader, err)
+	}
+	return n
+}
+
+// TestNoAckInTime: what is not acked in time is sent again, over a new connection, and kept once.
+func TestNoAckInTime(t *testing.T) {
+	server := natstest.Start(t, "")
+	js := natstest.Connect(t, server.URL())
+	addStream(t, js, jetstream.StreamConfig{})
+	proxy := sinktest.NewProxy(t, "tcp", server.Address)
+	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Second})
+	defer s.Close()
+	deliverAll(t, s, sinktest.Batch("before", 1))
+	_, release := proxy.Stall()
+	defer release()
+	// Larger than all buffers on the way, so that a write blocks.
+	b := withSize("large", 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	for i, o := range s.Deliver(t.Context(), b) {
+		if o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "ack") {
+			t.Errorf("record %d: %+v", i, o)
+		}
+	}
+	release()
+	s.opts.AckTimeout = time.Minute
+	deliverAll(t, s, b)
+	wantOnce(t, js, sinktest.Batch("before", 1), b)
+}
+
+// TestFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.
+func TestFilesAreReadAgain(t *testing.T) {
+	server := natstest.Start(t, users)
+	addStream(t, natstest.Connect(t, server.URL(), nats.UserInfo("admin", password)), jetstream.StreamConfig{})
+	file := writeFile(t, "wrong password")
+	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
+	defer s.Close()
+	b := sinktest.Batch("b", 1)
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
+		t.Errorf("with the wrong password: %+v", o)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.HasPrefix(o.Reason, "sink.nats: password_file: open ") {
+		t.Errorf("without the file: %+v", o)
+	}
+	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Delivered {
+		t.Errorf("with the right password: %+v", o)
+	}
+}
+
+// TestLogins: each way to log in lets in.
+func TestLogins(t *testing.T) {
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := user.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NATSSINK_TEST_TOKEN", password)
+	for name, tc := range map[string]struct {
+		config string
+		opts   Options
+		client nats.Option
+	}{
+		"token in a file":    {"authorization { token: \"" + password + "\" }\n", Options{TokenFile: writeFile(t, password+"\n")}, nats.Token(password)},
+		"token in the env":   {"authorization { token: \"" + password + "\" }\n", Options{TokenEnv: "NATSSINK_TEST_TOKEN"}, nats.Token(password)},
+		"password in a file": {users, Options{Username: "admin", PasswordFile: writeFile(t, password)}, nats.UserInfo("admin", password)},
+		"nkey": {
+			"authorization { users [ { nkey: " + public + " } ] }\n",
+			Options{NkeyFile: writeFile(t, string(seed))},
+			nats.Nkey(public, func(nonce []byte) ([]byte, error) { return user.Sign(nonce) }),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := natstest.Start(t, tc.config)
+			addStream(t, natstest.Connect(t, server.URL(), tc.client), jetstream.StreamConfig{})
+			o := tc.opts
+			o.URL, o.Subject = server.URL(), "s.x"
+			s := mustNew(t, o)
+			defer s.Close()
+			if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Delivered {
+				t.Errorf("%+v", o)
+			}
+		})
+	}
+}
+
+// TestSubject: the number of the shard and the name of the machine come into the subject.
+func TestSubject(t *testing.T) {
+	server := natstest.Start(t, "")
+	js := natstest.Connect(t, server.URL())
+	addStream(t, js, jetstream.StreamConfig{})
+	s := mustNew(t, Options{URL: server.URL(), Subject: "s.{host}.{shard}"})
+	defer s.Close()
+	for shard := range 2 {
+		b := sinktest.Batch(fmt.Sprint(shard), 1)
+		b.Shard = shard
+		deliverAll(t, s, b)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range natstest.Messages(t, js, "S") {
+		if want := fmt.Sprintf("s.%s.%d", strings.ReplaceAll(host, ".", "_"), i); m.Subject() != want {
+			t.Errorf("subject %q, want %q", m.Subject(), want)
+		}
+	}
+}
+
+// TestCloseEndsADial: a server that says nothing keeps neither Deliver nor Close.
+func TestCloseEndsADial(t *testing.T) {
+	server := natstest.Start(t, "")
+	proxy := sinktest.NewProxy(t, "tcp", server.Address)
+	reached, release := proxy.Stall()
+	defer release()
+	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", ConnectTimeout: time.Hour})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if o := s.Deliver(ctx, sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Retry {
+			t.Errorf("%+v", o)
+		}
+	}()
+	<-reached
+	cancel()
+	<-done
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Retry {
+		t.Errorf("after Close: %+v", o)
+	}
+}

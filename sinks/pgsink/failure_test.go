@@ -1,0 +1,388 @@
+//go:build !nopostgres
+
+package pgsink
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
+	"github.com/weir-agent/weir/sinks/sinktest"
+	"github.com/weir-agent/weir/wab/record"
+)
+
+// of returns a batch of these payloads.
+func of(payloads ...string) sinks.Batch {
+	b := sinktest.Batch("", len(payloads))
+	for i, p := range payloads {
+		r := &b.Records[i]
+		r.Payload, r.Appended = []byte(p), time.Unix(int64(i), 0)
+		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
+	}
+	b.Key = record.BatchKey(b.Records)
+	return b
+}
+
+// words writes outcomes in short: verdicts, and an i where the record is isolated.
+func words(out []sinks.Outcome) string {
+	var all []string
+	for _, o := range out {
+		w := o.Verdict.String()
+		if o.Isolated {
+			w += " i"
+		}
+		all = append(all, w)
+	}
+	return strings.Join(all, ", ")
+}
+
+// TestOutcomes: what a real server says to a batch, and what the sink makes of it.
+func TestOutcomes(t *testing.T) {
+	server := pgtest.Start(t, "max_connections = 60\n")
+	server.Exec(
+		"CREATE ROLE writer LOGIN PASSWORD '"+pgtest.Password+"'", "CREATE ROLE outsider LOGIN PASSWORD '"+pgtest.Password+"'",
+		"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF NEW.payload = 'bad' THEN RAISE 'not that one'; END IF; RETURN NEW; END $$",
+	)
+	text, jsonb := Options{PayloadType: TypeText}, Options{PayloadType: TypeJSONB}
+	for i, tc := range []struct {
+		name   string
+		table  string // its columns and what else its making needs; T stands for its name
+		opts   Options
+		batch  sinks.Batch
+		want   string
+		reason string // of the first that is not delivered: how it begins
+	}{
+		{"bytes", "(record_id text PRIMARY KEY, payload bytea)", Options{}, of("a", "\x00\xff"), "delivered, delivered", ""},
+		{"ids as bytes", "(record_id bytea PRIMARY KEY, payload bytea)", Options{IDType: TypeBytea}, of("a", "b"), "delivered, delivered", ""},
+		{"only permission to insert", "(record_id text PRIMARY KEY, payload bytea); GRANT INSERT ON T TO writer; GRANT SELECT (record_id) ON T TO writer", Options{URL: "writer"}, of("a"), "delivered", ""},
+		{"text that is none", "(record_id text PRIMARY KEY, payload text)", text, of("a", "\xff", "b", "c\x00"), "delivered, reject i, delivered, reject i", "the record is not UTF-8, which a column of type text needs"},
+		{"nothing but text that is none", "(record_id text PRIMARY KEY, payload text)", text, of("a\x00"), "reject i", "the record has a byte 0"},
+		{"JSON that is none", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, of(`{"a":1}`, `{"a":`, `[]`), "delivered, reject i, delivered", "the record is not JSON"},
+		{"JSON that only the server refuses", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, of(`{"a":1}`, `{"a":"\u0000"}`), "reject, reject", "SQLSTATE 22P05: unsupported Unicode escape sequence"},
+		{"the same, alone", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, of(`{"a":"\u0000"}`), "reject i", "SQLSTATE 22P05"},
+		{"a value out of range", "(record_id text PRIMARY KEY, payload varchar(3))", text, of("abc", "abcd"), "reject, reject", "SQLSTATE 22001: value too long"},
+		{"a check", "(record_id text PRIMARY KEY, payload text CHECK (payload <> 'bad'))", text, of("good", "bad"), "reject, reject", "SQLSTATE 23514: new row"},
+		{"another unique constraint", "(record_id text PRIMARY KEY, payload text UNIQUE)", text, of("a", "a"), "reject, reject", "SQLSTATE 23505: duplicate key"},
+		{"a trigger", "(record_id text PRIMARY KEY, payload text); CREATE TRIGGER r BEFORE INSERT ON T FOR EACH ROW EXECUTE FUNCTION refuse()", text, of("good", "bad"), "reject, reject", "SQLSTATE P0001: not that one"},
+		{"a row too large for its index", "(record_id text PRIMARY KEY, payload bytea UNIQUE)", Options{}, of("a", random(9000)), "reject, reject", "SQLSTATE 54000: index row"},
+		{"no table", "", Options{Table: "nothing"}, of("a", "b"), "hold, hold", `SQLSTATE 42P01: relation "nothing" does not exist`},
+		{"no schema", "", Options{Table: "no.thing"}, of("a"), "hold", `SQLSTATE 42P01: relation "no.thing" does not exist`},
+		{"no column", "(record_id text PRIMARY KEY)", Options{}, of("a"), "hold", "SQLSTATE 42703: column"},
+		{"another type", "(record_id text PRIMARY KEY, payload int)", Options{}, of("a"), "hold", "SQLSTATE 42804: column"},
+		{"no unique constraint", "(record_id text, payload bytea)", Options{}, of("a"), "hold", "SQLSTATE 42P10: there is no unique"},
+		{"a column that nobody fills", "(record_id text PRIMARY KEY, payload bytea, more int NOT NULL)", Options{}, of("a"), "hold", "SQLSTATE 23502: null value"},
+		{"no partition", "(record_id text PRIMARY KEY, payload bytea) PARTITION BY RANGE (record_id)", Options{}, of("a"), "hold", "SQLSTATE 23514: no partition"},
+		{"no permission", "(record_id text PRIMARY KEY, payload bytea)", Options{URL: "outsider"}, of("a"), "hold", "SQLSTATE 42501: permission denied for table"},
+		{"no such user", "", Options{URL: "nobody"}, of("a"), "hold", "SQLSTATE 28P01: password authentication failed"},
+		{"a read-only database", "(record_id text PRIMARY KEY, payload bytea)", Options{URL: "weir?options=-c%20default_transaction_read_only%3Don"}, of("a"), "retry", "SQLSTATE 25006: cannot execute INSERT"},
+		{"a statement that takes too long for the server", "(record_id text PRIMARY KEY, payload text); CREATE FUNCTION T_f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$; CREATE TRIGGER r BEFORE INSERT ON T FOR EACH ROW EXECUTE FUNCTION T_f()", Options{PayloadType: TypeText, URL: "weir?statement_timeout=50"}, of("a"), "retry", "SQLSTATE 57014: canceling statement"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := tc.opts
+			if tc.table != "" {
+				o.Table = fmt.Sprintf("outcome_%d", i)
+				for sql := range strings.SplitSeq("CREATE TABLE T "+tc.table, "; CREATE") {
+					if !strings.HasPrefix(sql, "CREATE") {
+						sql = "CREATE" + sql
+					}
+					server.Exec(strings.NewReplacer(" T ", " "+o.Table+" ", " T_f", " "+o.Table+"_f").Replace(sql))
+				}
+			}
+			user, query, _ := strings.Cut(o.URL, "?")
+			if user == "" {
+				user = "weir"
+			}
+			o.URL, o.PasswordFile = server.URL(user)+"?"+query, pgtest.PasswordFile(t)
+			s := mustNew(t, o)
+			defer s.Close()
+			out := s.Deliver(t.Context(), tc.batch)
+			if got := words(out); got != tc.want {
+				t.Errorf("got  %s\nwant %s\n%+v", got, tc.want, out)
+			}
+			for _, o := range out {
+				if strings.Contains(o.Reason, pgtest.Password) {
+					t.Errorf("the reason tells the password: %s", o.Reason)
+				}
+			}
+			for _, o := range out {
+				if o.Verdict != sinks.Delivered {
+					at := max(0, strings.Index(o.Reason, "SQLSTATE"))
+					if !strings.HasPrefix(o.Reason[at:], tc.reason) {
+						t.Errorf("reason %q, want %q", o.Reason, tc.reason)
+					}
+					break
+				}
+			}
+		})
+	}
+}
+
+// random returns n bytes that do not compress.
+func random(n int) string {
+	b := make([]byte, n)
+	x := uint64(1)
+	for i := range b {
+		x = x*6364136223846793005 + 1442695040888963407
+		b[i] = byte(x >> 56)
+	}
+	return string(b)
+}
+
+// TestNamesAreQuoted: names can be anything, and a payload is never part of the statement.
+func TestNamesAreQuoted(t *testing.T) {
+	server := pgtest.Start(t, "")
+	const evil = `x"; DROP TABLE "keep"; --`
+	server.Exec(`CREATE TABLE keep ()`, `CREATE SCHEMA "S s"`,
+		`CREATE TABLE "S s"."x""; DROP TABLE ""keep""; --" ("the ""id""" text UNIQUE, "SELECT" text, "Seg ment" text, "index" bigint, "at" timestamptz)`)
+	s := mustNew(t, Options{
+		URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), Table: "S s." + evil, IDColumn: `the "id"`, PayloadColumn: "SELECT", PayloadType: TypeText,
+		SegmentColumn: "Seg ment", IndexColumn: "index", AppendedColumn: "at",
+	})
+	defer s.Close()
+	b := of(`'); DROP TABLE keep; --`, `{"a","b",NULL}`, `\`)
+	if got := words(s.Deliver(t.Context(), b)); got != "delivered, delivered, delivered" {
+		t.Errorf("%s: %+v", got, s.Deliver(t.Context(), b))
+	}
+	conn := server.Connect()
+	defer conn.Close(t.Context())
+	found, err := conn.Query(t.Context(), `SELECT "the ""id""", "SELECT", "Seg ment", "index", "at" FROM "S s"."x""; DROP TABLE ""keep""; --" ORDER BY "index"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := 0
+	for ; found.Next(); i++ {
+		var id, payload, segment string
+		var index int64
+		var at time.Time
+		if err := found.Scan(&id, &payload, &segment, &index, &at); err != nil {
+			t.Fatal(err)
+		}
+		r := b.Records[i]
+		if id != r.ID.String() || payload != string(r.Payload) || segment != r.Segment || uint64(index) != r.Index || !at.Equal(r.Appended) {
+			t.Errorf("row %d is %s, %q, %s, %d, %v; the record is %+v", i, id, payload, segment, index, at, r)
+		}
+	}
+	if i != 3 || found.Err() != nil {
+		t.Errorf("%d rows, %v", i, found.Err())
+	}
+	server.Exec("SELECT 1 FROM keep")
+}
+
+const plainTable = "CREATE TABLE weir_records (record_id text PRIMARY KEY, payload bytea NOT NULL)"
+
+// deliverAll does what the drain does with what is to be sent again, and returns the number of attempts.
+func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
+	t.Helper()
+	for t.Context().Err() == nil {
+		attempts++
+		out := s.Deliver(t.Context(), b)
+		switch out[0].Verdict {
+		case sinks.Delivered:
+			return attempts
+		case sinks.Retry:
+		default:
+			t.Fatalf("%+v", out[0])
+		}
+		b.Attempt++
+	}
+	return attempts
+}
+
+// wantOnce checks that the table has each of the records, and nothing else.
+func wantOnce(t *testing.T, server *pgtest.Server, batches []sinks.Batch) {
+	t.Helper()
+	conn := server.Connect()
+	defer conn.Close(t.Context())
+	found, err := conn.Query(t.Context(), "SELECT record_id FROM weir_records")
+	if err != nil {
+		t.Fatal(err)
+	}
+	have := map[string]bool{}
+	for found.Next() {
+		var id string
+		if err := found.Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		have[id] = true
+	}
+	n := 0
+	for _, b := range batches {
+		for _, r := range b.Records {
+			n++
+			if !have[r.ID.String()] {
+				t.Errorf("record %s is missing", r.ID)
+			}
+		}
+	}
+	if len(have) != n || found.Err() != nil {
+		t.Errorf("%d rows, want %d; %v", len(have), n, found.Err())
+	}
+}
+
+// TestServerAway: the server is not there, comes, is killed with statements under way, and comes again.
+func TestServerAway(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec(plainTable)
+	server.Kill()
+	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t)})
+	defer s.Close()
+	b := sinktest.Batch("first", 10)
+	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
+		t.Errorf("without a server: %+v", o)
+	}
+	all := []sinks.Batch{b}
+	server.Restart()
+	deliverAll(t, s, b)
+	attempts := 0
+	for kill := range 3 {
+		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for i, last := 0, false; !last || i <= 2; i++ {
+				select {
+				case <-killed:
+					last = true
+				default:
+				}
+				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
+				all = append(all, b)
+				attempts += deliverAll(t, s, b)
+				if i == 2 {
+					close(under)
+				}
+			}
+		}()
+		<-under
+		server.Kill()
+		close(killed)
+		server.Restart()
+		<-done
+	}
+	t.Logf("%d batches in %d attempts over 3 kills", len(all)-1, attempts)
+	wantOnce(t, server, all)
+}
+
+// TestNoAnswerInTime: a server that holds the statement is given up, and the batch is kept once all the same.
+func TestNoAnswerInTime(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec(plainTable)
+	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), Timeout: 200 * time.Millisecond})
+	defer s.Close()
+	b := sinktest.Batch("b", 5)
+	conn := server.Connect()
+	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE weir_records"); err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range s.Deliver(t.Context(), b) {
+		if o.Verdict != sinks.Retry || o.Reason != "no answer in time" {
+			t.Errorf("%+v", o)
+		}
+	}
+	if err := conn.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.opts.Timeout = time.Minute
+	deliverAll(t, s, b)
+	wantOnce(t, server, []sinks.Batch{b})
+}
+
+// TestFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.
+func TestFilesAreReadAgain(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec(plainTable)
+	file := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("wrong")
+	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: file})
+	defer s.Close()
+	b := sinktest.Batch("b", 1)
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.Contains(o.Reason, "28P01") {
+		t.Errorf("with the wrong password: %+v", o)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.HasPrefix(o.Reason, "sink.postgres: password_file: open ") {
+		t.Errorf("without the file: %+v", o)
+	}
+	write(pgtest.Password + "\n")
+	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Delivered {
+		t.Errorf("with the right password: %+v", o)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	ours, other := sinktest.NewAuthority(t, "ours"), sinktest.NewAuthority(t, "other")
+	server := pgtest.Start(t, "")
+	cert, key := ours.Issue(t, "server")
+	server.Write("server.crt", string(cert))
+	server.Write("server.key", string(key))
+	server.Write("ca.crt", string(ours.PEM))
+	server.Write("data/postgresql.conf", fmt.Sprintf("ssl = on\nssl_cert_file = '%[1]s/server.crt'\nssl_key_file = '%[1]s/server.key'\nssl_ca_file = '%[1]s/ca.crt'\n", server.Dir))
+	server.Write("data/pg_hba.conf", "local all all trust\nhostssl all certified all cert\nhostssl all all all scram-sha-256\n")
+	server.Kill()
+	server.Restart()
+	server.Exec(plainTable, "CREATE ROLE certified LOGIN SUPERUSER")
+	ca, clientCert, clientKey := ours.Files(t, "certified")
+	otherCA, otherCert, otherKey := other.Files(t, "certified")
+	for _, tc := range []struct {
+		name, user, query string
+		opts              Options
+		want              sinks.Verdict
+		reason            string
+	}{
+		{"authority given", "weir", "", Options{CAFile: ca}, sinks.Delivered, ""},
+		{"client certificate", "certified", "", Options{CAFile: ca, CertFile: clientCert, KeyFile: clientKey}, sinks.Delivered, ""},
+		{"unknown authority", "weir", "", Options{CAFile: otherCA}, sinks.Retry, "unknown authority"},
+		{"no authority given", "weir", "?sslmode=verify-full", Options{}, sinks.Retry, "unknown authority"},
+		{"client certificate of a stranger", "certified", "", Options{CAFile: ca, CertFile: otherCert, KeyFile: otherKey}, sinks.Hold, "28000"},
+		{"no client certificate", "certified", "", Options{CAFile: ca}, sinks.Hold, "28000"},
+		{"no TLS", "weir", "?sslmode=disable", Options{}, sinks.Hold, "28000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := tc.opts
+			o.URL, o.PasswordFile = server.URL(tc.user)+tc.query, pgtest.PasswordFile(t)
+			s := mustNew(t, o)
+			defer s.Close()
+			got := s.Deliver(t.Context(), sinktest.Batch(tc.name, 1))[0]
+			if got.Verdict != tc.want || !strings.Contains(got.Reason, tc.reason) {
+				t.Errorf("got %+v, want %v with %q", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+// TestSplit: more than one statement may carry is to be halved; a single record is not.
+func TestSplit(t *testing.T) {
+	s := mustNew(t, Options{URL: "postgres://weir@127.0.0.1:1/weir"})
+	defer s.Close()
+	large := strings.Repeat("x", maxStatementBytes/2+1)
+	if got := words(s.Deliver(t.Context(), of(large, large))); got != "split, split" {
+		t.Errorf("got %s", got)
+	}
+	if got := words(s.Deliver(t.Context(), of(large+large))); got != "retry" {
+		t.Errorf("one record: %s", got)
+	}
+}
+
+// TestFilesMustBeThere: a sink whose files are missing is not made.
+func TestFilesMustBeThere(t *testing.T) {
+	for _, o := range []Options{{CAFile: "none"}, {PasswordFile: "none"}, {CertFile: "none", KeyFile: "none", CAFile: ""}} {
+		o.URL = "postgres://weir@127.0.0.1:1/weir?sslmode=require"
+		if s, err := New(o); err == nil || !strings.Contains(err.Error(), "none") {
+			t.Errorf("%+v: %v", o, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+}
