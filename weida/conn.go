@@ -80,6 +80,9 @@ func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (
 		}
 		c.handlers.Wait()
 		c.unsubscribeAll()
+		if l, ok := link.(transport.Busy); ok {
+			l.WaitTasks()
+		}
 	})
 	return c, nil
 }
@@ -166,15 +169,57 @@ func (c *conn) sendFrame(ctx context.Context, frame []byte) error {
 	return s.CloseWrite()
 }
 
-// sendControl sends a frame that is all of a one-way stream, and returns its receipt if the link keeps one. A peer that stops reading has read what it wants.
-func (c *conn) sendControl(ctx context.Context, frame []byte) (*transport.Receipt, error) {
+// heard tells when the peer has a frame: by the transport's receipt, or within the machine, where that tells nothing, by the end of the stream. The zero value tells nothing.
+type heard struct {
+	receipt *transport.Receipt
+	retired <-chan struct{}
+}
+
+// wait waits until the peer has the frame, has refused it, or is gone; or for ctx.
+func (h heard) wait(ctx context.Context) error {
+	switch {
+	case h.retired != nil:
+		select {
+		case <-h.retired:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	case h.receipt != nil:
+		if err := h.receipt.Wait(ctx); ctx.Err() != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settled reports whether there is nothing to wait for.
+func (h heard) settled() bool {
+	switch {
+	case h.retired != nil:
+		select {
+		case <-h.retired:
+			return true
+		default:
+			return false
+		}
+	case h.receipt != nil:
+		settled, _ := h.receipt.Settled()
+		return settled
+	}
+	return true
+}
+
+// sendControl sends a frame that is all of a one-way stream, and returns what tells that the peer has it. A peer that stops reading has read what it wants.
+func (c *conn) sendControl(ctx context.Context, frame []byte) (heard, error) {
 	s, err := c.link.OpenUni(ctx)
 	if err != nil {
-		return nil, err
+		return heard{}, err
 	}
-	receipt, err := s.Receipt()
-	if err != nil {
-		receipt = nil
+	var h heard
+	if local, ok := s.(transport.Retiring); ok {
+		h.retired = local.Retired()
+	} else if receipt, err := s.Receipt(); err == nil {
+		h.receipt = receipt
 	}
 	if _, err = s.Write(frame); err == nil {
 		err = s.CloseWrite()
@@ -182,7 +227,7 @@ func (c *conn) sendControl(ctx context.Context, frame []byte) (*transport.Receip
 	if _, stopped := errors.AsType[*transport.StopError](err); stopped {
 		err = nil
 	}
-	return receipt, err
+	return h, err
 }
 
 // takeHello judges the peer's HELLO.

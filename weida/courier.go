@@ -2,7 +2,10 @@ package weida
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
 )
@@ -36,8 +39,37 @@ const (
 	notDropped dropCause = iota
 	overBytes
 	overMessages
+	unparked
 	unsent
 )
+
+// parkedPatience is how long a copy waits, in its subscriber's own queue, for a connection that the subscriber is to park where its link needs one. Replacing one that was
+// used takes a fraction of it; without any of it a burst of more copies than connections would lose all the others.
+const parkedPatience = 100 * time.Millisecond
+
+// dropOf is why a copy that could not be written is lost.
+func dropOf(err error) dropCause {
+	if errors.Is(err, transport.ErrNoParked) {
+		return unparked
+	}
+	return unsent
+}
+
+// openCopy opens a stream for a copy.
+func (c *conn) openCopy(ctx context.Context) (transport.SendStream, error) {
+	if l, ok := c.link.(transport.Parked); ok {
+		return l.OpenParked(ctx, parkedPatience)
+	}
+	return c.link.OpenUni(ctx)
+}
+
+// checkParked refuses a link over which the other side could send nothing, though that is what it is for.
+func (c *conn) checkParked() error {
+	if l, ok := c.link.(transport.Parked); ok && l.MaxParked() == 0 {
+		return fmt.Errorf("%w: Limits.MaxParkedReverse keeps no connection for what the peer sends", ErrUnsupported)
+	}
+	return nil
+}
 
 // put queues a copy, if there is room.
 func (c *courier) put(p parcel) dropCause {
@@ -118,7 +150,7 @@ func (c *courier) walk() {
 			return
 		}
 		if err := c.conn.sendWhole(p.head, p.rest); err != nil {
-			p.drops.add(p.topic, unsent)
+			p.drops.add(p.topic, dropOf(err))
 			if c.conn.link.Err() != nil {
 				c.abandon()
 				return
@@ -140,7 +172,7 @@ func (c *courier) abandon() {
 
 // sendWhole sends a header and a payload as one transfer, and leaves its receipt to a drain.
 func (c *conn) sendWhole(head, rest []byte) error {
-	s, err := c.link.OpenUni(context.Background())
+	s, err := c.openCopy(context.Background())
 	if err != nil {
 		return err
 	}
@@ -172,12 +204,14 @@ func (c *conn) sendWhole(head, rest []byte) error {
 type Drops struct {
 	// OverBytes did not fit into Limits.SubscriberBufferBytes, and OverMessages not into Options.EndpointQueue. A streamed copy counts once.
 	OverBytes, OverMessages uint64
+	// NoParkedConnection found no connection that the subscriber had parked, over a link that needs one for each stream toward who has dialled.
+	NoParkedConnection uint64
 	// Failed could not be written: the link was lost, or the peer refused or could not be reached.
 	Failed uint64
 }
 
 // Total is how many there are of all causes.
-func (d Drops) Total() uint64 { return d.OverBytes + d.OverMessages + d.Failed }
+func (d Drops) Total() uint64 { return d.OverBytes + d.OverMessages + d.NoParkedConnection + d.Failed }
 
 // dropTable counts drops by topic, for at most so many topics.
 type dropTable struct {
@@ -193,6 +227,8 @@ func (d *Drops) count(cause dropCause) {
 		d.OverBytes++
 	case overMessages:
 		d.OverMessages++
+	case unparked:
+		d.NoParkedConnection++
 	case unsent:
 		d.Failed++
 	case notDropped:

@@ -117,6 +117,9 @@ func (rt *Runtime) dialLocal(ctx context.Context, a Address) (transport.Link, er
 	case OverQUIC, OverPipe:
 		return nil, fmt.Errorf("%w: %s on %s", ErrUnsupported, a.Carrier.scheme(), runtime.GOOS)
 	}
+	if errors.Is(err, localtransport.ErrNoSockets) {
+		return nil, fmt.Errorf("%w: %s on %s", ErrUnsupported, a.Carrier.scheme(), runtime.GOOS)
+	}
 	if err != nil && ctx.Err() == nil {
 		err = &ConnectionLostError{Cause: CausePeerClosed, Err: err}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
+	"github.com/weir-agent/weir/weida/transport/localtransport"
 	"github.com/weir-agent/weir/weida/transport/quictransport"
 	"github.com/weir-agent/weir/weida/wire"
 )
@@ -20,6 +21,19 @@ import (
 // raw makes a link to a server on which nothing was said yet.
 func (r *rig) raw(s *server) transport.Link {
 	r.t.Helper()
+	link := r.rawLink(s)
+	r.t.Cleanup(func() { link.Close(0, "") })
+	return link
+}
+
+func (r *rig) rawLink(s *server) transport.Link {
+	r.t.Helper()
+	switch r.over {
+	case OverUnix:
+		return must1(localtransport.DialUnix(r.t.Context(), s.binding.Addr().String(), localtransport.Config{}))(r.t)
+	case OverInproc:
+		return must1(r.buses.Dial(r.t.Context(), s.binding.Addr().String()))(r.t)
+	}
 	d := must1(quictransport.NewDialler(r.net.Listen(), quictransport.Config{}))(r.t)
 	r.t.Cleanup(func() {
 		check(r.t, d.Close())
@@ -27,9 +41,33 @@ func (r *rig) raw(s *server) transport.Link {
 	})
 	addr := must1(ParseAddress(s.url("/x")))(r.t)
 	conf := must1(ClientTLS{}.config(addr))(r.t)
-	link := must1(d.Dial(r.t.Context(), s.binding.Addr(), conf))(r.t)
-	r.t.Cleanup(func() { link.Close(0, "") })
-	return link
+	return must1(d.Dial(r.t.Context(), s.binding.Addr(), conf))(r.t)
+}
+
+// greet says HELLO on a raw link.
+func greet(t testing.TB, l transport.Link, h wire.Hello) {
+	t.Helper()
+	control, ok := l.(transport.Controlled)
+	if !ok {
+		sendUni(t, l, helloFrame(t, h), true)
+		return
+	}
+	w, r := control.Control()
+	go func() { _, _ = io.Copy(io.Discard, r) }() // it ends with the link
+	must1(w.Write(helloFrame(t, h)))(t)
+	check(t, w.Close())
+}
+
+// nextUni returns the next stream that a peer has begun on a raw link, on which it begins none but one-way ones.
+func nextUni(t testing.TB, l transport.Link) transport.ReceiveStream {
+	t.Helper()
+	if _, ok := l.(transport.Controlled); !ok {
+		return must1(l.AcceptUni(deadline(t)))(t)
+	}
+	w, r, err := l.AcceptBi(deadline(t))
+	check(t, err)
+	w.(transport.Kindless).OneWay()
+	return r
 }
 
 func helloFrame(t testing.TB, h wire.Hello) []byte {
@@ -51,7 +89,8 @@ func sendUni(t testing.TB, l transport.Link, b []byte, fin bool) transport.SendS
 	if fin {
 		// A peer that has read a header behind which nothing follows may stop before the end is here.
 		err := w.CloseWrite()
-		if e, ok := errors.AsType[*transport.StopError](err); !ok || e.Code != transport.CodeNoError {
+		_, socket := l.(transport.Parked) // on which a stop has no code
+		if e, ok := errors.AsType[*transport.StopError](err); !ok || e.Code != transport.CodeNoError && !socket {
 			check(t, err)
 		}
 	}

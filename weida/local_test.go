@@ -4,10 +4,12 @@ import (
 	"errors"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weir-agent/weir/weida/transport/localtransport"
+	"github.com/weir-agent/weir/weida/wire"
 )
 
 // inprocRig is a rig whose servers are reached within the process.
@@ -129,4 +131,158 @@ func TestInprocIsDialledAgain(t *testing.T) {
 	if got := collect(t, must1(pull.Recv(deadline(t)))(t)); got != "again" {
 		t.Errorf("got %q", got)
 	}
+}
+
+// A subscriber that has parked nothing loses copies, which are counted as that, and nobody waits for it; its subscription survives.
+func TestNoParkedConnection(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{})
+	p := must1(s.Publisher("/p"))(t)
+	bare := must1(localtransport.DialUnix(t.Context(), s.binding.Addr().String(), localtransport.Config{MaxParked: -1}))(t)
+	t.Cleanup(func() { bare.Close(0, "") })
+	greet(t, bare, plainHello())
+	sendUni(t, bare, must1(wire.AppendSubscribe(nil, wire.Subscription{Endpoint: "/p"}, 1024))(t), true)
+	sub := rig.subscriber(Options{}, s.url("/p"), "")
+	s.subscribers(t, "/p", 2, 2)
+	for i := range 2 {
+		if n := must1(p.Publish(Meta{Topic: "t"}, []byte("x")))(t); n != 2 {
+			t.Errorf("queued for %d, want 2", n)
+		}
+		received(t, sub)
+		check(t, p.Flush(deadline(t)))
+		if d := p.DroppedOn("t"); d != (Drops{NoParkedConnection: uint64(i + 1)}) || d.Total() != uint64(i+1) {
+			t.Errorf("dropped %+v, want %d for want of a connection", d, i+1)
+		}
+	}
+	w := must1(p.Open(t.Context(), Meta{Topic: "film"}))(t)
+	must1(w.WriteNow([]byte("x")))(t)
+	must1(w.Finish())(t)
+	received(t, sub)
+	<-w.ctx.Done()
+	if d := p.DroppedOn("film"); d != (Drops{NoParkedConnection: 1}) {
+		t.Errorf("dropped %+v, want one copy for want of a connection", d)
+	}
+	s.subscribers(t, "/p", 2, 2)
+}
+
+// Many more copies than connections go out in one burst, as each that is used is replaced.
+func TestBurstOverParkedConnections(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{})
+	p := must1(s.Publisher("/p"))(t)
+	sub := rig.subscriber(Options{Limits: Limits{MaxParkedReverse: 2}}, s.url("/p"), "")
+	s.subscribers(t, "/p", 1, 1)
+	const burst = 200
+	for range burst {
+		must1(p.Publish(Meta{}, []byte("x")))(t)
+	}
+	for range burst {
+		received(t, sub)
+	}
+	if d := p.Dropped(); d.Total() != 0 {
+		t.Errorf("dropped %+v", d)
+	}
+}
+
+// Who parks nothing could not be sent anything, and is told so when it connects.
+func TestParkingNothingIsRefused(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{})
+	must1(s.Pair("/pair"))(t)
+	none := rig.runtime(Options{Limits: Limits{MaxParkedReverse: -1}})
+	sub := none.Subscriber(ClientTLS{})
+	wantErr(t, sub.Connect(t.Context(), s.url("/p")), ErrUnsupported)
+	wantErr(t, none.Pair(ClientTLS{}).Connect(t.Context(), s.url("/pair")), ErrUnsupported)
+	if n := sub.PeerCount(); n != 0 {
+		t.Errorf("got %d peers", n)
+	}
+	// Over what needs none it is allowed.
+	rig.over = OverInproc
+	near := rig.server(Options{})
+	check(t, sub.Connect(t.Context(), near.url("/p")))
+}
+
+// Filters that come and go at once end as they were left, though within the machine nothing orders their frames.
+func TestFiltersThatComeAndGo(t *testing.T) {
+	overEach(t, func(t *testing.T, rig *rig) {
+		s := rig.server(Options{})
+		sub := rig.subscriber(Options{}, s.url("/p"))
+		for i := range 50 {
+			check(t, sub.Subscribe("kept"))
+			check(t, sub.Subscribe("gone"))
+			sub.Unsubscribe("gone")
+			if i < 49 {
+				sub.Unsubscribe("kept")
+			}
+		}
+		check(t, sub.Subscribe("last"))
+		// That one comes behind everything else.
+		var got []string
+		for ctx := deadline(t); !slices.Contains(got, "last"); breathe() {
+			check(t, ctx.Err())
+			s.ns.subs.mu.RLock()
+			got = nil
+			for _, m := range s.ns.subs.byPath["/p"] {
+				got = append(got, m.filters...)
+			}
+			s.ns.subs.mu.RUnlock()
+		}
+		slices.Sort(got)
+		if want := []string{"kept", "last"}; !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
+// Shutdown waits for the goroutines of a link over sockets, whatever is under way on it.
+func TestShutdownWaitsForSockets(t *testing.T) {
+	for range 20 {
+		rig := newRig(t)
+		rig.over = OverUnix
+		s := rig.server(Options{})
+		must1(s.Puller("/p"))(t)
+		p := must1(s.Publisher("/pub"))(t)
+		c := rig.runtime(Options{})
+		push, sub := c.Pusher(ClientTLS{}), c.Subscriber(ClientTLS{})
+		check(t, sub.Subscribe(""))
+		connect(t, push, s.url("/p"))
+		connect(t, sub, s.url("/pub"))
+		s.subscribers(t, "/pub", 1, 1)
+		must1(p.Publish(Meta{}, make([]byte, windowful)))(t) // nobody reads it
+		for range 10 {
+			out := must1(push.Open(t.Context(), Meta{}))(t)
+			defer out.Cancel()
+			must1(out.Write([]byte("begun")))(t)
+			check(t, push.Send(t.Context(), Meta{}, make([]byte, 100<<10)))
+		}
+		check(t, c.Shutdown())
+		check(t, s.rt.Shutdown())
+		stacks := make([]byte, 1<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		for line := range strings.Lines(string(stacks)) {
+			if strings.Contains(line, "localtransport.") {
+				t.Fatalf("a goroutine is left: %s", line)
+			}
+		}
+	}
+}
+
+// One process may have so many links to a socket, as the kernel tells who it is; a link that ends makes room.
+func TestTooManyConnectionsOfAProcess(t *testing.T) {
+	rig := newRig(t)
+	rig.over = OverUnix
+	s := rig.server(Options{MaxConnectionsPerPeer: 2})
+	one, two := rig.runtime(Options{}).Peer(ClientTLS{}), rig.runtime(Options{}).Peer(ClientTLS{})
+	connect(t, one, s.url("/x"))
+	connect(t, two, s.url("/x"))
+	err := rig.runtime(Options{}).Peer(ClientTLS{}).Connect(t.Context(), s.url("/x"))
+	wantErr(t, err, ErrLimitExceeded)
+	check(t, one.Close())
+	for ctx := deadline(t); s.binding.Connections() > 1 && ctx.Err() == nil; {
+		breathe()
+	}
+	connect(t, rig.runtime(Options{}).Peer(ClientTLS{}), s.url("/x"))
 }

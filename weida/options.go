@@ -102,7 +102,7 @@ type Options struct {
 	// Limits holds for each link.
 	Limits Limits
 	// MaxConnections is how many links a binding may have, 1024 by default, and MaxConnectionsPerPeer how many of them one
-	// proved key, 64 by default. One more is closed with LIMIT_EXCEEDED after its handshake.
+	// proved key or, over a Unix socket, one process as the kernel tells, 64 by default. One more is closed with LIMIT_EXCEEDED after its handshake.
 	MaxConnections, MaxConnectionsPerPeer int
 	// EndpointQueue is how many transfers wait at an endpoint to be taken, 256 by default. When it is full, the streams of further ones are not
 	// read, which closes their windows. It is also how many copies wait for one subscriber or member of a bus.

@@ -27,6 +27,9 @@ func (rt *Runtime) Pair(terms ClientTLS) *DialledPair {
 
 // attach makes ready for what the peer sends, and subscribes to it: so the bound half learns of this one before it has sent anything.
 func (p *DialledPair) attach(ctx context.Context, c *conn, path string) error {
+	if err := c.checkParked(); err != nil {
+		return err
+	}
 	ns := p.push.set.ns
 	if ns.find(path) == nil {
 		if _, err := ns.claim(&endpoint{path: path, kind: routePuller, queue: p.queue}); err != nil {

@@ -67,12 +67,12 @@ func (c *streamedCopy) run(path string, meta Meta) {
 	err := c.write(path, meta)
 	c.end()
 	if err != nil && c.w.ctx.Err() == nil {
-		c.drop(unsent)
+		c.drop(dropOf(err))
 	}
 }
 
 func (c *streamedCopy) write(path string, meta Meta) error {
-	s, err := c.to.conn.link.OpenUni(c.ctx)
+	s, err := c.to.conn.openCopy(c.ctx)
 	if err != nil {
 		return err
 	}
@@ -133,11 +133,11 @@ func (c *streamedCopy) end() {
 	c.to.free(left)
 }
 
-// drop ends a copy alone, and counts it once.
+// drop ends a copy alone, and counts it once: before it is ended, as the one who writes it counts its end, too.
 func (c *streamedCopy) drop(cause dropCause) {
+	c.counts.Do(func() { c.w.p.drops.add(c.w.topic, cause) })
 	c.cancel()
 	c.end()
-	c.counts.Do(func() { c.w.p.drops.add(c.w.topic, cause) })
 }
 
 // offer queues a chunk. Where there is no room it returns what to wait for.

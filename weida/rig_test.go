@@ -93,6 +93,22 @@ func (r *rig) bind(s *server) *Binding {
 	return must1(s.BindPacketConn(r.net.Listen(), ServerTLS{Identity: s.id}))(r.t)
 }
 
+// again makes a server where another one was that has been shut down, under the same key.
+func (r *rig) again(was *server) *server {
+	r.t.Helper()
+	if r.over == OverQUIC {
+		return r.serverAt(Options{}, must1(r.net.ListenAt(was.binding.Addr()))(r.t), was.id)
+	}
+	rt := r.runtime(Options{})
+	s := &server{Listener: rt.Listener(), rt: rt}
+	if r.over == OverUnix {
+		s.binding = must1(s.BindUnix(was.binding.Addr().String()))(r.t)
+	} else {
+		s.binding = must1(s.BindInproc(was.binding.Addr().String()))(r.t)
+	}
+	return s
+}
+
 func (r *rig) serverAt(o Options, socket net.PacketConn, id *Identity) *server {
 	r.t.Helper()
 	rt := r.runtime(o)

@@ -2,8 +2,10 @@ package weida
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -210,10 +212,12 @@ type Listener struct {
 type Binding struct {
 	listener *Listener
 	socket   transport.Listener
-	maxConns int // of links, where the socket does not bound them itself; 0 where it does
+	// maxConns and maxPerPeer are how many links there may be, in all and of one peer that the kernel has proved, where the socket does not bound them itself; 0 where it does.
+	maxConns, maxPerPeer int
 
 	mu     sync.Mutex
 	conns  map[*conn]struct{}
+	peers  map[transport.Identity]int // that the kernel has proved
 	closed bool
 }
 
@@ -274,10 +278,16 @@ func (l *Listener) BindInproc(bus string) (*Binding, error) {
 func (l *Listener) BindUnix(path string) (*Binding, error) {
 	o := &l.rt.opts
 	socket, err := localtransport.ListenUnix(path, o.local())
+	if errors.Is(err, localtransport.ErrNoSockets) {
+		err = fmt.Errorf("%w: %s on %s", ErrUnsupported, SchemeUnix, runtime.GOOS)
+	}
 	if err != nil {
 		return nil, opError("bind", path, err)
 	}
-	return l.bind(path, &Binding{listener: l, socket: socket, maxConns: o.MaxConnections, conns: make(map[*conn]struct{})})
+	return l.bind(path, &Binding{
+		listener: l, socket: socket, maxConns: o.MaxConnections, maxPerPeer: o.MaxConnectionsPerPeer,
+		conns: make(map[*conn]struct{}), peers: make(map[transport.Identity]int),
+	})
 }
 
 // bind starts a binding, or closes its socket where the listener is closed.
@@ -306,7 +316,7 @@ func (b *Binding) run() {
 		if err != nil {
 			return
 		}
-		if b.full() {
+		if b.full(link.Info().Peer) {
 			link.Close(transport.CodeLimitExceeded, "too many connections")
 			continue
 		}
@@ -323,11 +333,11 @@ func (b *Binding) run() {
 	}
 }
 
-// full reports whether there is no room for another link.
-func (b *Binding) full() bool {
+// full reports whether there is no room for another link of a peer.
+func (b *Binding) full(peer transport.Identity) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.maxConns > 0 && len(b.conns) >= b.maxConns
+	return b.maxConns > 0 && len(b.conns) >= b.maxConns || b.maxPerPeer > 0 && b.peers[peer] >= b.maxPerPeer
 }
 
 // remember keeps a link for Close, or closes it where Close was called.
@@ -335,6 +345,9 @@ func (b *Binding) remember(c *conn) {
 	b.mu.Lock()
 	closed := b.closed
 	b.conns[c] = struct{}{}
+	if b.maxPerPeer > 0 {
+		b.peers[c.link.Info().Peer]++
+	}
 	b.mu.Unlock()
 	if closed {
 		c.link.Close(transport.CodeShutdown, "shutting down")
@@ -344,7 +357,17 @@ func (b *Binding) remember(c *conn) {
 func (b *Binding) forget(c *conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if _, known := b.conns[c]; !known {
+		return
+	}
 	delete(b.conns, c)
+	if b.maxPerPeer == 0 {
+		return
+	}
+	peer := c.link.Info().Peer
+	if b.peers[peer]--; b.peers[peer] == 0 {
+		delete(b.peers, peer)
+	}
 }
 
 // Addr is the address that peers dial.

@@ -65,6 +65,7 @@ type arrival struct {
 	data     *wire.Data
 	gap      Gap
 	identity *identity
+	midway   bool // its scope may be joined after its first transfer
 }
 
 // sequencing judges the numbers of the one-way transfers of a link, as was negotiated: repeats, gaps, order. On a link of core it holds nothing.
@@ -130,7 +131,7 @@ func (c *conn) sequence(a arrival) {
 	}
 	in := scope{path: a.data.Endpoint.Value}
 	if e := c.ns.find(in.path); e != nil && e.topics {
-		in.topic = a.data.Topic.Value
+		in.topic, a.midway = a.data.Topic.Value, true
 	}
 	if q.window > 0 {
 		a.identity = &identity{a.data.Producer.Value, in, number}
@@ -213,7 +214,7 @@ func (q *sequencing) arrive(in scope, number uint64, a arrival) (due []*track, l
 			return nil, &a
 		}
 		t = &track{next: firstSequence}
-		if in.topic != "" {
+		if a.midway {
 			t.next = number // a subscriber comes in the middle of a topic
 		}
 		q.scopes[in] = t

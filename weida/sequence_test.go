@@ -34,7 +34,7 @@ func (r *rig) speaking(s *server, g Guarantees) transport.Link {
 	l := r.raw(s)
 	h := plainHello()
 	h.Offered = g
-	sendUni(r.t, l, helloFrame(r.t, h), true)
+	greet(r.t, l, h)
 	return l
 }
 
@@ -72,8 +72,9 @@ func TestSendersNumberWhereItWasAgreed(t *testing.T) {
 }
 
 // Numbers that nobody has agreed on are ignored.
-func TestNumbersOfACoreLink(t *testing.T) {
-	rig := newRig(t)
+func TestNumbersOfACoreLink(t *testing.T) { overEach(t, testNumbersOfACoreLink) }
+
+func testNumbersOfACoreLink(t *testing.T, rig *rig) {
 	s := rig.server(Options{})
 	pull := must1(s.Puller("/p"))(t)
 	l := rig.speaking(s, Guarantees{Ordering: wire.OrderDetect})
@@ -87,8 +88,9 @@ func TestNumbersOfACoreLink(t *testing.T) {
 	}
 }
 
-func TestGapsAreDetected(t *testing.T) {
-	rig := newRig(t)
+func TestGapsAreDetected(t *testing.T) { overEach(t, testGapsAreDetected) }
+
+func testGapsAreDetected(t *testing.T, rig *rig) {
 	s := rig.server(ordering(wire.OrderDetect))
 	pull := must1(s.Puller("/p"))(t)
 	l := rig.speaking(s, Guarantees{Ordering: wire.OrderDetect})
@@ -109,8 +111,9 @@ func TestGapsAreDetected(t *testing.T) {
 }
 
 // A copy that was dropped leaves a gap in its topic, and in no other.
-func TestDroppedCopyLeavesAGap(t *testing.T) {
-	rig := newRig(t)
+func TestDroppedCopyLeavesAGap(t *testing.T) { overEach(t, testDroppedCopyLeavesAGap) }
+
+func testDroppedCopyLeavesAGap(t *testing.T, rig *rig) {
 	s := rig.server(Options{Offered: Guarantees{Ordering: wire.OrderDetect}, Limits: Limits{SubscriberBufferBytes: 10}})
 	p := must1(s.Publisher("/p"))(t)
 	must1(p.Publish(Meta{Topic: "a"}, nil))(t) // before anybody listens
@@ -359,5 +362,25 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		if len(q.seen) > 3 || len(q.recent) > 3 {
 			t.Fatalf("%d and %d are remembered, want at most 3", len(q.seen), len(q.recent))
 		}
+	}
+}
+
+// Who subscribes to messages without a topic in their middle has missed nothing.
+func TestSubscriberComesInTheMiddle(t *testing.T) {
+	for _, topic := range []string{"", "a"} {
+		rig := newRig(t)
+		s := rig.server(ordering(wire.OrderDetect))
+		p := must1(s.Publisher("/p"))(t)
+		for range 3 {
+			must1(p.Publish(Meta{Topic: topic}, nil))(t)
+		}
+		sub := rig.subscriber(ordering(wire.OrderDetect), s.url("/p"), "")
+		s.subscribers(t, "/p", 1, 1)
+		must1(p.Publish(Meta{Topic: topic}, nil))(t)
+		in := must1(sub.Recv(deadline(t)))(t)
+		if m := in.Meta(); m.Gap != (Gap{}) || m.Sequence.Value != 4 {
+			t.Errorf("topic %q: got number %d with gap %+v", topic, m.Sequence.Value, m.Gap)
+		}
+		collect(t, in)
 	}
 }

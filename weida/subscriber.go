@@ -29,7 +29,7 @@ func (rt *Runtime) Subscriber(terms ClientTLS) *Subscriber {
 	return s
 }
 
-// Connect is as Peer's. The link is up when the filters were sent.
+// Connect is as Peer's. The link is up when the filters were sent. Over a Unix socket it fails with ErrUnsupported where Limits.MaxParkedReverse is less than 0, as nothing could come.
 func (s *Subscriber) Connect(ctx context.Context, url string) error { return s.set.connect(ctx, url) }
 
 // Disconnect is as Peer's.
@@ -131,11 +131,14 @@ type announcer struct {
 
 // announced is a filter that the peer was told of.
 type announced struct {
-	receipts []*transport.Receipt // of the SUBSCRIBE and the last CREDIT; none where the link keeps none
+	frames []heard // the SUBSCRIBE and the CREDITs that the peer may not have yet
 }
 
 // attach makes a new link a subscriber's: what comes at the path is queued, and the filters are sent.
 func (s *Subscriber) attach(ctx context.Context, c *conn, path string) error {
+	if err := c.checkParked(); err != nil {
+		return err
+	}
 	if err := s.route(path); err != nil {
 		return err
 	}
@@ -200,20 +203,18 @@ func (a *announcer) catchUp(ctx context.Context) error {
 			continue
 		}
 		// Streams overtake each other, so an UNSUBSCRIBE waits until what it takes back is there. What the peer says of it does not matter.
-		for _, r := range was.receipts {
-			if err := r.Wait(ctx); ctx.Err() != nil {
+		for _, f := range was.frames {
+			if err := f.wait(ctx); err != nil {
 				return err
 			}
 		}
-		receipt, err := a.frame(ctx, wire.KindUnsubscribe, filter, 0)
+		unsubscribed, err := a.frame(ctx, wire.KindUnsubscribe, filter, 0)
 		if err != nil {
 			return err
 		}
 		delete(a.sent, filter)
-		if receipt != nil {
-			if err := receipt.Wait(ctx); ctx.Err() != nil { // and a later SUBSCRIBE until it is there
-				return err
-			}
+		if err := unsubscribed.wait(ctx); err != nil { // and a later SUBSCRIBE until it is there
+			return err
 		}
 	}
 	for _, filter := range want {
@@ -235,9 +236,9 @@ func (a *announcer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// note sends a frame on a filter and keeps its receipt.
+// note sends a frame on a filter and keeps what tells that the peer has it.
 func (a *announcer) note(ctx context.Context, kind wire.Kind, filter string, limit uint64) error {
-	receipt, err := a.frame(ctx, kind, filter, limit)
+	sent, err := a.frame(ctx, kind, filter, limit)
 	if err != nil {
 		return err
 	}
@@ -246,17 +247,12 @@ func (a *announcer) note(ctx context.Context, kind wire.Kind, filter string, lim
 		was = &announced{}
 		a.sent[filter] = was
 	}
-	if receipt != nil {
-		was.receipts = append(slices.DeleteFunc(was.receipts, func(r *transport.Receipt) bool {
-			settled, _ := r.Settled()
-			return settled
-		}), receipt)
-	}
+	was.frames = append(slices.DeleteFunc(was.frames, heard.settled), sent)
 	return nil
 }
 
-// frame sends a frame on a filter. It returns the receipt, where the link keeps them.
-func (a *announcer) frame(ctx context.Context, kind wire.Kind, filter string, limit uint64) (*transport.Receipt, error) {
+// frame sends a frame on a filter.
+func (a *announcer) frame(ctx context.Context, kind wire.Kind, filter string, limit uint64) (heard, error) {
 	sub := wire.Subscription{Endpoint: a.path, Filter: filter}
 	most := a.c.agreed.SendMaxHeaderBytes
 	var b []byte
@@ -270,7 +266,7 @@ func (a *announcer) frame(ctx context.Context, kind wire.Kind, filter string, li
 		b, err = wire.AppendCredit(nil, wire.Credit{Subscription: sub, Limit: limit}, most)
 	}
 	if err != nil {
-		return nil, err
+		return heard{}, err
 	}
 	return a.c.sendControl(ctx, b)
 }

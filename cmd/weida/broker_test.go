@@ -15,7 +15,7 @@ func brokerDir(t *testing.T, more string) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
 	file = filepath.Join(dir, "broker.toml")
-	text := fmt.Sprintf("[broker]\ndata_dir = %q\nlisten = [\"127.0.0.1:0\"]\n[trust]\nanybody = true\n[admin]\nlisten = \"\"\nsocket = %q\n%s", filepath.Join(dir, "data"), filepath.Join(dir, "a"), more)
+	text := fmt.Sprintf("[broker]\ndata_dir = %q\nsocket = \"none\"\nlisten = [\"127.0.0.1:0\"]\n[trust]\nanybody = true\n[admin]\nlisten = \"\"\nsocket = %q\n%s", filepath.Join(dir, "data"), filepath.Join(dir, "a"), more)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -104,13 +104,17 @@ func TestBrokerTrustsWhomItIsTold(t *testing.T) {
 	fingerprint := strings.TrimSpace(run(t, nil, "identity", "--identity", friend).out)
 	data := t.TempDir()
 	p := start(t, nil, nil, "broker", "run", "--data-dir", data, "--listen", "127.0.0.1:0", "--queue", "/q", "--allow", fingerprint, "--admin", "127.0.0.1:0")
-	url := strings.TrimSpace(p.out.wait(t, contains("\n")))
+	run(t, nil, "queue", "list", "--wait", "1m", "--admin", filepath.Join(data, "admin.sock"), "--json").want(t, 0, `{"queues":[{"path":"/q","messages":0,"unsettled":0,"dead":0,"bytes":0,"consumers":0,"admitted":0,"admitted_bytes":0,"repeats":0,"refused":0,"delivered":0,"settled":0,"requeued":0,"dead_lettered":0}]}`+"\n", "")
+	urls := strings.Fields(p.out.wait(t, func(s string) bool { return strings.Count(s, "\n") == 2 }))
+	url := urls[0]
+	// Programs of the same user need no key.
+	run(t, strings.NewReader("x"), "request", urls[1], "--framing", "raw").want(t, 0, "", "")
 	run(t, strings.NewReader("x"), "request", url, "--framing", "raw").want(t, 1, "", "")
 	run(t, strings.NewReader("x"), "request", url, "--framing", "raw", "--identity", friend).want(t, 0, "", "")
 	note := p.note.wait(t, contains("admin="))
 	_, admin, _ := strings.Cut(note, "admin=")
 	for path, want := range map[string]string{
-		"/healthz": "alive", "/readyz": "ready", "/metrics": `weida_queue_admitted_messages_total{queue="/q"} 1`, "/api/v1/queues": `"messages":1`, "/api/v1/messages?path=/q": "404",
+		"/healthz": "alive", "/readyz": "ready", "/metrics": `weida_queue_admitted_messages_total{queue="/q"} 2`, "/api/v1/queues": `"messages":1`, "/api/v1/messages?path=/q": "404",
 	} {
 		resp, err := http.Get("http://" + strings.Fields(admin)[0] + path)
 		if err != nil {

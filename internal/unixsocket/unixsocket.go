@@ -1,4 +1,5 @@
-// Package unixsocket makes listening Unix sockets that nobody but their owner can reach at any instant, and asks the kernel who is at the other end of one.
+//go:build linux || darwin
+
 package unixsocket
 
 import (
@@ -16,24 +17,11 @@ import (
 var ErrInUse = errors.New("unix socket: it is in use")
 
 const (
-	// MaxPathBytes is the room in sockaddr_un.sun_path without its NUL.
-	MaxPathBytes = 107
-	lockSuffix   = ".lock"
-	socketMode   = 0o600
+	lockSuffix = ".lock"
+	socketMode = 0o600
 	// backlog is how many connections may wait to be accepted.
 	backlog = 4096
 )
-
-// CheckPath refuses what no socket can be named.
-func CheckPath(path string) error {
-	switch {
-	case path == "":
-		return errors.New("unix socket: it has no path")
-	case len(path) > MaxPathBytes:
-		return fmt.Errorf("unix socket: the path has %d bytes, the operating system takes %d: %s", len(path), MaxPathBytes, path)
-	}
-	return nil
-}
 
 // Socket is a listening Unix socket that this process owns.
 //

@@ -19,6 +19,8 @@ var (
 	// ErrNoReceipt is returned where no receipt can be had: the link was told to keep
 	// none, or it was asked for after the first write.
 	ErrNoReceipt = errors.New("transport: no receipt")
+	// ErrNoParked is returned where a stream needs a connection that the peer has parked, and there was none.
+	ErrNoParked = errors.New("transport: the peer has parked no connection")
 	// ErrReceiptEvicted is a receipt's outcome when nobody waited for it and its place was needed.
 	ErrReceiptEvicted = errors.New("transport: receipt evicted")
 	// ErrListenerClosed is returned by Accept after Close.

@@ -25,6 +25,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"time"
 )
 
 // Link is one connection to one peer. Its methods may be called by several
@@ -67,6 +68,26 @@ type Controlled interface {
 type Kindless interface {
 	// OneWay says that the stream is one-way, so that this half is over without a byte.
 	OneWay()
+}
+
+// Parked is a link over which the accepting side opens streams on connections that the dialling side has parked for it (weida-protocol §2.1).
+type Parked interface {
+	// OpenParked opens a one-way stream as OpenUni does, but waits at most patience for a place and a connection; then it fails with ErrNoParked.
+	OpenParked(ctx context.Context, patience time.Duration) (SendStream, error)
+	// MaxParked is how many connections the dialling side keeps parked. Where it is 0, the accepting side can open nothing.
+	MaxParked() int
+}
+
+// Busy is a link with goroutines of its own, for whoever owns it to wait for.
+type Busy interface {
+	// WaitTasks waits until the link has ended and its goroutines with it.
+	WaitTasks()
+}
+
+// Retiring is a sending half whose receipt says nothing about the peer, as it is within a machine.
+type Retiring interface {
+	// Retired returns a channel that is closed when both sides are done with the stream, or the link has ended.
+	Retired() <-chan struct{}
 }
 
 // Info is what is known of a link from its making.

@@ -39,13 +39,31 @@ type slot struct {
 	mu    sync.Mutex
 	left  int
 	slots chan struct{}
+	over  chan struct{} // closed when left is 0; nil while nobody waits
+}
+
+// retired returns a channel that is closed when all halves are over.
+func (s *slot) retired() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil {
+		s.over = make(chan struct{})
+		if s.left == 0 {
+			close(s.over)
+		}
+	}
+	return s.over
 }
 
 func (s *slot) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.left--; s.left == 0 {
-		<-s.slots
+	if s.left--; s.left > 0 {
+		return
+	}
+	<-s.slots
+	if s.over != nil {
+		close(s.over)
 	}
 }
 

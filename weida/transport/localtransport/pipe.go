@@ -11,6 +11,7 @@ import (
 type pipe struct {
 	from *link // whose side writes
 	slot *slot // of the stream; given back when both of its halves are over
+	left bool  // this half has given its part of the slot back
 	// announce puts the stream before the peer: with the first byte or the end of the stream, or never.
 	announce func()
 
@@ -39,9 +40,9 @@ func (p *pipe) over() {
 	default:
 		close(p.done)
 	}
-	if (p.drained || p.reset != nil) && p.slot != nil {
+	if (p.drained || p.reset != nil) && !p.left {
 		p.slot.leave()
-		p.slot = nil
+		p.left = true
 		p.from.forget(p)
 	}
 	p.changed.Broadcast()
@@ -61,7 +62,12 @@ func (p *pipe) begin() {
 // sendStream is the writing side of a pipe.
 type sendStream struct{ *pipe }
 
-var _ transport.SendStream = sendStream{}
+var (
+	_ transport.SendStream = sendStream{}
+	_ transport.Retiring   = sendStream{}
+)
+
+func (s sendStream) Retired() <-chan struct{} { return s.slot.retired() }
 
 func (s sendStream) Write(b []byte) (n int, err error) {
 	s.begin()

@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
@@ -94,7 +96,8 @@ type socket struct {
 	receipt  *transport.Receipt
 	sendOver bool
 	recvOver bool
-	recvErr  error // what a read returns from now on
+	recvErr  error         // what a read returns from now on
+	retired  chan struct{} // closed when both halves are over; nil while nobody waits
 
 	left uint64 // of the chunk that is being read; the reader's
 }
@@ -115,7 +118,23 @@ func (s *socket) over(send, recv bool) {
 		s.link.forget(s)
 		s.free()
 		s.free = nil
+		if s.retired != nil {
+			close(s.retired)
+		}
 	}
+}
+
+// Retired returns a channel that is closed when both halves are over.
+func (s *socket) Retired() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.retired == nil {
+		s.retired = make(chan struct{})
+		if s.free == nil {
+			close(s.retired)
+		}
+	}
+	return s.retired
 }
 
 // endSend ends the sending half. s.mu is held.
@@ -167,7 +186,10 @@ func (s *socket) sendState() error {
 // socketSend is the sending half.
 type socketSend struct{ *socket }
 
-var _ transport.SendStream = socketSend{}
+var (
+	_ transport.SendStream = socketSend{}
+	_ transport.Retiring   = socketSend{}
+)
 
 // OneWay says that the stream was found to be one-way, so that nothing will be written.
 func (s socketSend) OneWay() {
@@ -216,7 +238,9 @@ func (s socketSend) CloseWrite() error {
 		s.mu.Lock()
 		s.finished = true
 		s.mu.Unlock()
-		go s.finishLater() // it ends with the connection
+		if !s.link.spawn(s.finishLater) {
+			s.lostEnd()
+		}
 	default:
 		err = s.gone(&transport.StopError{Code: transport.CodeCanceled})
 		s.mu.Lock()
@@ -225,6 +249,14 @@ func (s socketSend) CloseWrite() error {
 		return s.ended
 	}
 	return nil
+}
+
+// lostEnd says of an end that will not be written that the link has ended first.
+func (s socketSend) lostEnd() {
+	<-s.link.gone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endSend(s.link.Err())
 }
 
 // finishLater writes the end behind what the peer has not read yet.
@@ -364,7 +396,7 @@ func (r socketReceive) end(err error) error {
 	if r.recvErr == nil {
 		r.recvErr = err
 		if !r.sendOver && errors.Is(err, io.EOF) {
-			go r.watch() // it ends with the connection
+			r.link.spawn(r.watch) // where the link has ended, so has the stream
 		}
 	}
 	r.over(false, true)

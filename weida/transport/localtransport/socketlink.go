@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
@@ -7,6 +9,7 @@ import (
 	"net"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
 )
@@ -29,16 +32,20 @@ type socketLink struct {
 	token   [tokenBytes]byte
 	control *net.UnixConn
 	hello   *io.PipeReader // what the peer has sent on it
+	said    *io.PipeWriter // its other end
 	over    func()         // called once, when the link has ended
 	slots   chan struct{}  // a token for each live stream that this side opened
 	admits  chan struct{}  // a token for each stream of the peer
 	streams chan exchangeSocket
 	parked  chan *net.UnixConn // of the accepting side
+	most    int                // that the dialling side keeps parked
 	gone    chan struct{}
 	ctx     context.Context // ends with the link
 	cancel  context.CancelFunc
 
 	writing sync.Mutex // of the control connection
+
+	tasks sync.WaitGroup // its goroutines; none is added once err is set
 
 	mu      sync.Mutex
 	err     *transport.CloseError
@@ -51,6 +58,8 @@ type exchangeSocket struct{ *socket }
 var (
 	_ transport.Link       = (*socketLink)(nil)
 	_ transport.Controlled = (*socketLink)(nil)
+	_ transport.Parked     = (*socketLink)(nil)
+	_ transport.Busy       = (*socketLink)(nil)
 )
 
 func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over func()) *socketLink {
@@ -59,21 +68,36 @@ func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over
 		slots: make(chan struct{}, conf.MaxStreams),
 		// The peer frees its place in its own budget a little before this side does where it has lost interest.
 		admits: make(chan struct{}, 2*conf.MaxStreams), streams: make(chan exchangeSocket, 2*conf.MaxStreams),
-		parked: make(chan *net.UnixConn, max(0, conf.MaxParked)),
+		parked: make(chan *net.UnixConn, max(0, conf.MaxParked)), most: max(0, conf.MaxParked),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.hello, l.said = io.Pipe()
 	return l
 }
 
 // start begins to read the control connection.
-func (l *socketLink) start() {
-	r, w := io.Pipe()
-	l.hello = r
-	go l.readControl(w) // it ends with the control connection
+func (l *socketLink) start() { l.spawn(l.readControl) }
+
+// spawn starts a goroutine that ends with the link, unless that has ended.
+func (l *socketLink) spawn(f func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return false
+	}
+	l.tasks.Go(f)
+	return true
+}
+
+// WaitTasks waits until the link has ended and its goroutines with it.
+func (l *socketLink) WaitTasks() {
+	<-l.gone
+	l.tasks.Wait()
 }
 
 // readControl passes on the peer's stream of the control connection and waits for the end of the link.
-func (l *socketLink) readControl(w *io.PipeWriter) {
+func (l *socketLink) readControl() {
+	w := l.said
 	for {
 		kind, n, err := readChunk(l.control)
 		switch {
@@ -156,6 +180,7 @@ func (l *socketLink) end(why *transport.CloseError) {
 	}
 	_ = l.control.Close()
 	l.cancel()
+	_ = l.said.CloseWithError(why) // it always returns nil; a HELLO that nobody takes holds nobody
 	close(l.gone)
 	for s := range sockets {
 		s.lost(why)
@@ -253,8 +278,22 @@ func (l *socketLink) OpenUni(ctx context.Context) (transport.SendStream, error) 
 	if err != nil {
 		return nil, err
 	}
-	go s.watch() // it ends with the connection
+	l.spawn(s.watch) // where the link has ended, so has the stream
 	return socketSend{s}, nil
+}
+
+// MaxParked is of this side, which is the dialling one or takes no more than so many.
+func (l *socketLink) MaxParked() int { return l.most }
+
+// OpenParked opens a one-way stream on a connection that is parked or will be within patience.
+func (l *socketLink) OpenParked(ctx context.Context, patience time.Duration) (transport.SendStream, error) {
+	limit, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	w, err := l.OpenUni(limit)
+	if err != nil && limit.Err() != nil && ctx.Err() == nil && l.Err() == nil {
+		err = transport.ErrNoParked
+	}
+	return w, err
 }
 
 func (l *socketLink) OpenBi(ctx context.Context) (transport.SendStream, transport.ReceiveStream, error) {
@@ -318,31 +357,62 @@ func (l *socketLink) park(nc *net.UnixConn) {
 	_ = nc.Close()
 }
 
-// keepParked keeps one connection parked, and parks another when the peer begins a stream on it. It ends with the link, or when a parked connection dies unused.
+// The pauses before another connection is parked in place of one that died unused: the peer may have no room for it.
+const (
+	firstParkPause = 10 * time.Millisecond
+	maxParkPause   = time.Second
+)
+
+// keepParked keeps one connection parked, and parks another when the peer begins a stream on it, or when it died unused. It ends with the link, or when nobody listens at the
+// path any more.
 func (l *socketLink) keepParked() {
+	pause := firstParkPause
 	for {
+		used, more := l.parkOne()
+		if used {
+			pause = firstParkPause
+		}
+		switch {
+		case !more:
+			return
+		case used:
+			continue
+		}
+		timer := time.NewTimer(pause)
+		pause = min(2*pause, maxParkPause)
 		select {
-		case l.admits <- struct{}{}:
+		case <-timer.C:
 		case <-l.gone:
+			timer.Stop()
 			return
 		}
-		nc, err := l.dial(l.ctx, openReverse)
-		if err != nil {
-			<-l.admits
-			return
-		}
-		s, err := l.adopt(nc, func() { <-l.admits })
-		if err != nil {
-			return
-		}
-		kind, n, err := readChunk(nc)
-		if err != nil {
-			s.lost(transport.ErrAbandoned)
-			return
-		}
-		s.begin(kind, n)
-		l.streams <- exchangeSocket{s} // there is room: each holds a place
 	}
+}
+
+// parkOne parks a connection until the peer uses it or it dies, and reports whether another is to be parked.
+func (l *socketLink) parkOne() (used, more bool) {
+	select {
+	case l.admits <- struct{}{}:
+	case <-l.gone:
+		return false, false
+	}
+	nc, err := l.dial(l.ctx, openReverse)
+	if err != nil {
+		<-l.admits
+		return false, false
+	}
+	s, err := l.adopt(nc, func() { <-l.admits })
+	if err != nil {
+		return false, false
+	}
+	kind, n, err := readChunk(nc)
+	if err != nil {
+		s.lost(transport.ErrAbandoned)
+		return false, true
+	}
+	s.begin(kind, n)
+	l.streams <- exchangeSocket{s} // there is room: each holds a place
+	return true, true
 }
 
 // Control returns the two halves of the control connection's stream.

@@ -1,10 +1,11 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -20,25 +21,6 @@ const (
 	// maxUnbound is how many connections of a socket may not have said what they are; more wait in the kernel.
 	maxUnbound = 256
 )
-
-// ErrSocketPath is returned for what no socket can be named.
-var ErrSocketPath = errors.New("localtransport: not a path of a socket")
-
-// CheckSocket refuses what no socket can be named, and names outside of the file system.
-func CheckSocket(path string) error {
-	if err := unixsocket.CheckPath(path); err != nil {
-		return fmt.Errorf("%w: %w", ErrSocketPath, err)
-	}
-	if path[0] == '@' {
-		return fmt.Errorf("%w: it begins with an at sign", ErrSocketPath)
-	}
-	for i := range len(path) {
-		if path[i] == 0 {
-			return fmt.Errorf("%w: it holds a zero byte", ErrSocketPath)
-		}
-	}
-	return nil
-}
 
 // SocketListener accepts the links of a Unix socket.
 type SocketListener struct {
@@ -59,7 +41,7 @@ type SocketListener struct {
 var _ transport.Listener = (*SocketListener)(nil)
 
 // ListenUnix makes the socket, which nobody but this user can reach, until Close. It fails with ErrSocketPath, and as unixsocket.Listen does.
-func ListenUnix(path string, conf Config) (*SocketListener, error) {
+func ListenUnix(path string, conf Config) (transport.Listener, error) {
 	if err := CheckSocket(path); err != nil {
 		return nil, err
 	}
@@ -274,7 +256,7 @@ func DialUnix(ctx context.Context, path string, conf Config) (transport.Link, er
 	l.path = path
 	l.start()
 	for range conf.MaxParked {
-		go l.keepParked() // it ends with the link
+		l.spawn(l.keepParked)
 	}
 	return l, nil
 }

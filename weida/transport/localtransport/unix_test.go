@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package localtransport
 
 import (
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weir-agent/weir/internal/unixsocket"
 	"github.com/weir-agent/weir/weida/transport"
@@ -126,7 +129,7 @@ func listenUnix(t *testing.T, conf Config) (*SocketListener, string) {
 			t.Error(err)
 		}
 	})
-	return l, path
+	return l.(*SocketListener), path
 }
 
 func pairUnix(t *testing.T, l *SocketListener, path string, conf Config) (dialled, accepted *socketLink) {
@@ -343,5 +346,35 @@ func TestSocketPaths(t *testing.T) {
 		if _, err := DialUnix(t.Context(), path, Config{}); !errors.Is(err, ErrSocketPath) {
 			t.Errorf("DialUnix %q: %v", path, err)
 		}
+	}
+}
+
+// A parked connection that dies unused is replaced, and a side without one fails once patience is over.
+func TestDeadParkedConnectionsAreReplaced(t *testing.T) {
+	conf := Config{MaxParked: 2}
+	l, path := listenUnix(t, conf)
+	_, accepted := pairUnix(t, l, path, conf)
+	for range 4 {
+		_ = (<-accepted.parked).Close() // the channel fills again only if another is parked
+	}
+	w, err := accepted.OpenParked(t.Context(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.CloseWrite(); err != nil {
+		t.Error(err)
+	}
+	_, none := pairUnix(t, l, path, Config{MaxParked: -1})
+	if _, err := none.OpenParked(t.Context(), time.Nanosecond); !errors.Is(err, transport.ErrNoParked) {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := none.OpenParked(ctx, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	none.Close(0, "")
+	if _, err := none.OpenParked(t.Context(), time.Minute); !errors.Is(err, none.Err()) {
+		t.Errorf("got %v", err)
 	}
 }

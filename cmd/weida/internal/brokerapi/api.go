@@ -85,6 +85,27 @@ func NewClient(address string) *Client {
 	return &Client{http: &http.Client{Transport: &http.Transport{DialContext: dial}}, base: "http://broker", at: address}
 }
 
+// pollInterval is how often WaitReady asks.
+const pollInterval = 50 * time.Millisecond
+
+// WaitReady waits until the broker serves its queues. When ctx ends first it fails with what the broker said last.
+func (c *Client) WaitReady(ctx context.Context) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		var ready string
+		err := c.get(context.WithoutCancel(ctx), "/readyz", &ready)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // Queues returns the queues.
 func (c *Client) Queues(ctx context.Context) ([]Queue, error) {
 	var all Queues
@@ -126,6 +147,10 @@ func (c *Client) get(ctx context.Context, path string, into any) (err error) {
 		return fmt.Errorf("%s does not tell of messages: give --admin the path of the broker's socket", c.at)
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s: %s", c.at, strings.TrimSpace(string(body)))
+	}
+	if text, ok := into.(*string); ok {
+		*text = string(body)
+		return nil
 	}
 	return json.Unmarshal(body, into)
 }

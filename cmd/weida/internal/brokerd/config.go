@@ -67,7 +67,7 @@ type Broker struct {
 	DataDir string `toml:"data_dir"`
 	// Listen are UDP addresses.
 	Listen []string `toml:"listen"`
-	// Socket is the path of a Unix socket that programs of the same user dial; empty: none.
+	// Socket is the path of a Unix socket that programs of the same user dial, by default broker.sock in the data folder; "none" is none.
 	Socket string `toml:"socket"`
 	// MaxConnections bounds the links of an address, and MaxConnectionsPerPeer those of one key.
 	MaxConnections        int `toml:"max_connections"`
@@ -233,6 +233,12 @@ func (c *Config) fill() {
 		if q.MaxDiskBytes == 0 {
 			q.MaxDiskBytes = 4*q.MaxBytes + 256<<20
 		}
+	}
+	switch c.Broker.Socket {
+	case "":
+		c.Broker.Socket = filepath.Join(c.Broker.DataDir, "broker.sock")
+	case "none":
+		c.Broker.Socket = ""
 	}
 	if c.Admin.Socket == "" {
 		c.Admin.Socket = filepath.Join(c.Broker.DataDir, "admin.sock")

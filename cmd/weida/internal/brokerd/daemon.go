@@ -183,8 +183,12 @@ func (d *daemon) bind() error {
 		if _, err := d.listen.BindUnix(c.Broker.Socket); err != nil {
 			return fmt.Errorf("broker.socket: %w", err)
 		}
+		local, err := filepath.Abs(c.Broker.Socket)
+		if err != nil {
+			return err
+		}
 		for _, path := range paths {
-			d.urls = append(d.urls, weida.Address{Carrier: weida.OverUnix, Local: c.Broker.Socket, Path: path}.String())
+			d.urls = append(d.urls, weida.Address{Carrier: weida.OverUnix, Local: local, Path: path}.String())
 		}
 	}
 	return nil

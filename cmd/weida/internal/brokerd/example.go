@@ -6,7 +6,7 @@ const Example = `# weida broker run --config FILE
 [broker]
 data_dir = "weida-data"        # the identity and the queues; made if it is not there
 listen = ["127.0.0.1:7443"]    # UDP; "0.0.0.0:7443" for other machines
-socket = ""                    # a Unix socket for programs of the same user, weida+unix://
+socket = ""                    # for programs of the same user; default: broker.sock in the data folder; "none": none
 max_connections = 1024         # for each address
 max_connections_per_peer = 64  # for each key
 shutdown_timeout = "10s"       # how long a stop waits for deliveries that are out

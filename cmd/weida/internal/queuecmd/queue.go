@@ -2,6 +2,7 @@
 package queuecmd
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"syscall"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -41,14 +43,24 @@ func Command() *cobra.Command {
 
 func newList() *cobra.Command {
 	var l look
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List the queues and what is in them",
-		Example: "  weida queue list\n  weida queue list --json --admin 127.0.0.1:9186",
+		Example: "  weida queue list\n  weida queue list --wait 10s\n  weida queue list --json --admin 127.0.0.1:9186",
 	}
 	l.register(cmd)
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait for the broker to be ready")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		queues, err := brokerapi.NewClient(l.admin).Queues(cmd.Context())
+		client := brokerapi.NewClient(l.admin)
+		if wait > 0 {
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+			defer cancel()
+			if err := client.WaitReady(ctx); err != nil {
+				return err
+			}
+		}
+		queues, err := client.Queues(cmd.Context())
 		if err != nil {
 			return err
 		}
