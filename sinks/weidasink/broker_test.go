@@ -57,6 +57,7 @@ const path = "/queue"
 // brokerOptions are what tests change; the zero value is a broker that confirms Stored.
 type brokerOptions struct {
 	runtime weida.Options
+	core    bool // it promises nothing
 	id      *weida.Identity
 	addr    string
 	clients *weida.Trust
@@ -73,6 +74,9 @@ func newBroker(t testing.TB, o brokerOptions) *broker {
 		if b.id, err = weida.GenerateIdentity(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if o.runtime.Offered == (weida.Guarantees{}) && !o.core {
+		o.runtime.Offered = weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}
 	}
 	if b.rt, err = weida.NewRuntime(o.runtime); err != nil {
 		t.Fatal(err)

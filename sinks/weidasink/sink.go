@@ -2,7 +2,7 @@
 // DESIGN section 9 is its contract, weida-supplement §11.2 the broker's side.
 //
 // A message is a DATA header with the content type, the topic, and the 32-byte record id under extension key 64, by which the broker knows repeats; then the payload.
-// A record is delivered when its confirm reaches Options.RequiredAck, and in no other way. What was sent and has no confirm may be at the broker: it is sent again, and
+// A record is delivered when its confirm reaches Options.RequiredAck, on a link whose broker promises as much, and in no other way. What was sent and has no confirm may be at the broker: it is sent again, and
 // the id lets the broker drop the repeat.
 //
 // Each call of Deliver is one attempt. A link that is lost is dialled again by package weida; the first dial is an attempt of a Deliver.
@@ -63,7 +63,8 @@ func New(o Options) (*Sink, error) {
 	}
 	s.rt, err = weida.NewRuntime(weida.Options{
 		Limits:      weida.Limits{NoReceipts: true}, // the confirm is worth more
-		Offered:     set.offered,
+		Offered:     set.promised,
+		Required:    set.promised,
 		Reconnect:   weida.ReconnectPolicy{Max: redialMax},
 		SendTimeout: set.ConnectTimeout,
 	})

@@ -212,7 +212,7 @@ func TestFaultsOfOptions(t *testing.T) {
 		{"no pin", Options{URL: "weida://host:7443/q"}, []string{"url: does not say which broker must answer"}},
 		{"a bus", Options{URL: "weida+inproc://bus/q"}, []string{"url: is of a kind that leaves no process"}},
 		{"labels", Options{URL: good, Topic: strings.Repeat("x", 257), ContentType: "\xff"}, []string{"topic: has 257 bytes", "content_type: is not UTF-8"}},
-		{"ack", Options{URL: good, RequiredAck: "replicated"}, []string{`required_ack: "replicated": use stored or accepted`}},
+		{"ack", Options{URL: good, RequiredAck: "replicated"}, []string{`required_ack: "replicated": use stored, written or accepted`}},
 		{
 			"numbers",
 			Options{URL: good, MaxInFlight: 5000, MaxRecordBytes: -1, ConnectTimeout: -1, Timeout: -1},
