@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/wab/record"
@@ -25,7 +26,13 @@ func (s *Sink) judge(m *weida.IncomingMeta) sinks.Outcome {
 	case level < s.set.level:
 		return hold("the broker confirms %q, and sink.weida.required_ack is %q: give its queue a store on disk, or ask for less", level.String(), s.set.RequiredAck)
 	}
+	s.confirmed.Store(time.Now().UnixNano())
 	return sinks.Outcome{Verdict: sinks.Delivered}
+}
+
+// wasThere reports whether the queue was there a moment ago.
+func (s *Sink) wasThere() bool {
+	return time.Since(time.Unix(0, s.confirmed.Load())) < vanished
 }
 
 // failed returns what it means that a record, or the link, failed with err. What is the broker's fault, or the address's, holds; what may pass is tried again,
@@ -39,6 +46,8 @@ func (s *Sink) failed(err error) sinks.Outcome {
 			s.set.addr.Authority(), untrusted.Fingerprint)
 	}
 	switch {
+	case errors.Is(err, weida.ErrUnknownEndpoint) && s.wasThere():
+		return sinks.Outcome{Verdict: sinks.Retry, Reason: fmt.Sprintf("the broker has its queue no more: it is about to end, or has just begun (%.200q)", s.set.addr.Path)}
 	case errors.Is(err, weida.ErrUnknownEndpoint):
 		return hold("the broker has no queue at %q: make it there, or correct sink.weida.url", s.set.addr.Path)
 	case errors.Is(err, weida.ErrUnsupported):

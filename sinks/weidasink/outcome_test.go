@@ -147,6 +147,22 @@ func TestBrokers(t *testing.T) {
 	}
 }
 
+// TestQueueThatWasThere: a queue that has confirmed records and is gone will be back, unless it stays away.
+func TestQueueThatWasThere(t *testing.T) {
+	b := newBroker(t, brokerOptions{answer: func(n int, r *weida.IncomingRequest, body []byte) {
+		if n == 0 {
+			confirm(weida.LevelStored)(n, r, body)
+			return
+		}
+		refuse(weida.CodeUnknownEndpoint, "")(n, r, body)
+	}})
+	s := mustNew(t, Options{URL: b.url()})
+	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+	want{sinks.Retry, []string{"no more", `"/queue"`}}.check(t, s.Deliver(t.Context(), batchOf("two")), 1)
+	s.confirmed.Store(time.Now().Add(-vanished).UnixNano())
+	want{sinks.Hold, []string{`no queue at "/queue"`}}.check(t, s.Deliver(t.Context(), batchOf("two")), 1)
+}
+
 // TestOneWayPath: a path that serves no exchanges is no queue.
 func TestOneWayPath(t *testing.T) {
 	b := newBroker(t, brokerOptions{path: "/other"})

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
@@ -21,6 +22,10 @@ import (
 
 // RecordIDExtension is the extension key under which the 32 bytes of the record id go (DESIGN section 9).
 const RecordIDExtension = 64
+
+// vanished is how long after a confirm it counts as passing that the queue is not there: a queue goes when its broker is about to end, and it may be a
+// moment until the next one has it.
+const vanished = time.Minute
 
 // redialMax is the longest wait between two attempts to restore a lost link.
 const redialMax = 5 * time.Second
@@ -32,6 +37,7 @@ type Sink struct {
 	requester *weida.Requester
 	key       string // the fingerprint of its own identity; empty where it has none
 	slots     chan struct{}
+	confirmed atomic.Int64 // when the queue confirmed something last, in nanoseconds; 0: not yet
 
 	dialling chan struct{} // holds a token while somebody connects
 	mu       sync.Mutex
