@@ -311,7 +311,7 @@ func (r *run) print(v verdict) error {
 	w := tabwriter.NewWriter(r.Out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "seed\t%d\t\n", r.Seed)
 	for _, what := range []string{
-		killedProducer, killedWeir, stoppedWeir, killedBroker, stoppedBroker, killedConsumer, cutWeir, cutConsumers, fullWeir, fullBroker,
+		killedProducer, killedWeir, stoppedWeir, killedBroker, stoppedBroker, killedConsumer, stalled, cutWeir, cutConsumers, fullWeir, fullBroker,
 	} {
 		fmt.Fprintf(w, "%s\t%d\t\n", what, r.counts[what])
 	}

@@ -36,6 +36,14 @@ func startChild(ctx context.Context, prefix []string, errOut io.Writer, args ...
 	return c, nil
 }
 
+// signal sends the process a signal.
+func (c *child) signal(s os.Signal) error {
+	if err := c.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("chaos: %w", err)
+	}
+	return nil
+}
+
 // kill ends the process with SIGKILL and waits.
 func (c *child) kill() error {
 	if err := c.cmd.Process.Kill(); err != nil {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"syscall"
 	"time"
 )
 
@@ -15,6 +17,7 @@ const (
 	killedBroker   = "broker killed"
 	stoppedBroker  = "broker stopped"
 	killedConsumer = "consumers killed"
+	stalled        = "stalls of weir, the broker or a consumer"
 	cutWeir        = "cuts between weir and broker"
 	cutConsumers   = "cuts between broker and consumers"
 	fullWeir       = "weir's disk full"
@@ -24,7 +27,7 @@ const (
 // torment does one thing after the other until ctx ends; what it began it ends.
 func (r *run) torment(ctx context.Context, rng *rand.Rand) error {
 	acts := []func(ctx context.Context, rng *rand.Rand) error{
-		r.killProducer, r.killWeir, r.stopWeir, r.killBroker, r.stopBroker, r.killConsumer,
+		r.killProducer, r.killWeir, r.stopWeir, r.killBroker, r.stopBroker, r.killConsumer, r.stall,
 	}
 	if r.network.broker != "" {
 		acts = append(acts, r.cutWeir, r.cutConsumers)
@@ -122,6 +125,17 @@ func (r *run) stopBroker(ctx context.Context, _ *rand.Rand) error {
 		return err
 	}
 	return r.startBroker(ctx)
+}
+
+// stall stops a process for a while, without its knowing.
+func (r *run) stall(ctx context.Context, rng *rand.Rand) error {
+	r.counts[stalled]++
+	signal := [...]func(os.Signal) error{r.weir.Signal, r.broker.Signal, r.consumers[rng.IntN(len(r.consumers))].signal}[rng.IntN(3)]
+	if err := signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	pause(ctx, rng, minFault, maxFault)
+	return signal(syscall.SIGCONT)
 }
 
 func (r *run) cutWeir(ctx context.Context, rng *rand.Rand) error {

@@ -98,6 +98,14 @@ func (p *Process) ask(line string) (st Stats, err error) {
 	return st, nil
 }
 
+// Signal sends the process a signal.
+func (p *Process) Signal(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("forward: %w", err)
+	}
+	return nil
+}
+
 // Kill ends the process with SIGKILL and waits.
 func (p *Process) Kill() error {
 	if err := p.cmd.Process.Kill(); err != nil {

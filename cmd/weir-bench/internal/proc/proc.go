@@ -139,6 +139,14 @@ func (d *Daemon) ask(ctx context.Context, method, path string) ([]byte, error) {
 	return body, errors.Join(err, resp.Body.Close())
 }
 
+// Signal sends the daemon a signal.
+func (d *Daemon) Signal(s os.Signal) error {
+	if err := d.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("proc: %w", err)
+	}
+	return nil
+}
+
 // Kill ends the daemon with SIGKILL and waits.
 func (d *Daemon) Kill() error {
 	if err := d.cmd.Process.Kill(); err != nil {
