@@ -9,7 +9,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 # Servers that tests and measurements use are looked for in bin/ first.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: run build test sinks-servers sinks-test docs release deb package-check clients lint demo crash recover-bench fuzz compare soak bench-smoke clean help
+.PHONY: run build test sinks-servers sinks-test docs release deb package-check clients lint demo crash recover-bench fuzz compare soak chaos bench-smoke clean help
 
 run: build ## build weir and run it on its embedded default
 	$(BIN)/weir run
@@ -83,6 +83,9 @@ help: ## list the targets
 soak: build ## kills, endpoint faults and full disks for SOAK (default 1h), and the ledger at the end
 	$(BIN)/weir-bench soak --for $${SOAK:-1h}
 
+chaos: build ## producers, weir, a weida broker and consumers under kills, cut links and full disks for CHAOS (default 1h), and the ledger over all
+	$(BIN)/weir-bench chaos --for $${CHAOS:-1h}
+
 compare: build ## run the same work against Redis, NATS, beanstalkd, rsyslog, SQLite and bbolt (installs them: Debian, as root)
 	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		apt-get install -qy --no-install-recommends redis-server beanstalkd rsyslog rsyslog-relp >/dev/null || apt-get update -q; fi
@@ -100,4 +103,5 @@ bench-smoke: build ## run each benchmark for a moment, so that they keep working
 	$(BIN)/weir-bench weida --duration 50ms --passes 1 --large 16777216 --held 10
 	$(BIN)/weir-bench forward --duration 50ms --passes 1 --records 2000
 	$(BIN)/weir-bench soak --for 10s
+	$(BIN)/weir-bench chaos --for 20s
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./...

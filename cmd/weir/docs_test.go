@@ -85,7 +85,7 @@ func tested(t *testing.T) []string {
 	}
 	out := []string{"../../README.md"}
 	for _, file := range append(files, ofSinks...) {
-		switch filepath.Base(file) {
+		switch strings.TrimPrefix(file, "../../docs/") {
 		case "configuration.md", "commands.md": // written from the code
 		case "performance.md", "weida.md": // held by others
 		default:
@@ -127,8 +127,8 @@ func blocksOf(t *testing.T, file string) (blocks []block) {
 }
 
 // needs skips the test of a document whose commands need a program that is not here: <!-- needs: PROGRAM PROGRAM -->. It returns the variables
-// that these programs need: for psql, those of a server that runs as long as the test.
-func needs(t *testing.T, file string) (env []string) {
+// that these programs need: for psql, those of a server that runs as long as the test. Of this tree's own programs weida is built into bin.
+func needs(t *testing.T, file, bin string) (env []string) {
 	t.Helper()
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -137,6 +137,12 @@ func needs(t *testing.T, file string) (env []string) {
 	if _, rest, ok := strings.Cut(string(content), "<!-- needs: "); ok {
 		programs, _, _ := strings.Cut(rest, " -->")
 		for program := range strings.FieldsSeq(programs) {
+			if program == "weida" {
+				if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../weida").CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+				continue
+			}
 			tool(t, program, "or go install: "+filepath.Base(file)+" says how")
 			if program == "psql" {
 				server := pgtest.Start(t, "")
@@ -207,11 +213,12 @@ func TestDocumentsWork(t *testing.T) {
 					t.Errorf("%s:%d: %v\n%s", file, one.line, err, out)
 				}
 			}
-			env := needs(t, file)
+			env := needs(t, file, filepath.Join(dir, "bin"))
 			text := script(t, file, blocks)
 			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222"} { // of an endpoint, and of NATS
 				text = strings.ReplaceAll(text, address, freeAddress(t))
 			}
+			text = strings.ReplaceAll(text, "weida broker run", "weida broker run --listen "+freeAddress(t))
 			cmd := exec.CommandContext(t.Context(), bash, "-c", text)
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+filepath.Join(dir, "bin")+":"+os.Getenv("PATH"), "WEIR_ADMIN=127.0.0.1:0")

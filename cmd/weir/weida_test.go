@@ -35,7 +35,11 @@ func newWeidaEnd(t *testing.T, addr string, id *weida.Identity, clients *weida.T
 			t.Fatal(err)
 		}
 	}
-	if e.rt, err = weida.NewRuntime(weida.Options{}); err != nil {
+	var offered weida.Guarantees
+	if level == weida.LevelStored {
+		offered = weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}
+	}
+	if e.rt, err = weida.NewRuntime(weida.Options{Offered: offered}); err != nil {
 		t.Fatal(err)
 	}
 	l := e.rt.Listener()
@@ -147,7 +151,7 @@ func TestWeidaSinkHeld(t *testing.T) {
 		{name: "wrong pin, reload", url: good.url(other.Fingerprint()), words: []string{"another key", good.id.Fingerprint().String()}},
 		{name: "wrong pin, restart", url: good.url(other.Fingerprint()), words: []string{"another key"}, restart: true},
 		{name: "no such queue", url: url + "/new", words: []string{`no queue at "/orders/new"`}},
-		{name: "memory only", url: memory.url(memory.id.Fingerprint()), words: []string{`confirms "accepted"`, "sink.weida.required_ack"}},
+		{name: "memory only", url: memory.url(memory.id.Fingerprint()), words: []string{"does not promise", `sink.weida.required_ack = "stored"`}},
 		{name: "keys that it knows", url: closed.url(closed.id.Fingerprint()), words: []string{"add this one there: sha256:"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -187,7 +191,7 @@ func TestWeidaSinkHeld(t *testing.T) {
 
 // TestWeidaSinkStops: a SIGTERM while the broker holds what it got ends in time, and the next start sends it again.
 func TestWeidaSinkStops(t *testing.T) {
-	rt, err := weida.NewRuntime(weida.Options{})
+	rt, err := weida.NewRuntime(weida.Options{Offered: weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,8 @@ type broker struct {
 	id   *weida.Identity
 	addr string
 
+	quiet bool
+
 	mu  sync.Mutex
 	got []arrived
 }
@@ -57,6 +59,8 @@ const path = "/queue"
 // brokerOptions are what tests change; the zero value is a broker that confirms Stored.
 type brokerOptions struct {
 	runtime weida.Options
+	core    bool // it promises nothing
+	quiet   bool // it keeps nothing of what it gets
 	id      *weida.Identity
 	addr    string
 	clients *weida.Trust
@@ -67,12 +71,15 @@ type brokerOptions struct {
 // newBroker starts a broker; it is shut down with the test, or by close.
 func newBroker(t testing.TB, o brokerOptions) *broker {
 	t.Helper()
-	b := &broker{id: o.id}
+	b := &broker{id: o.id, quiet: o.quiet}
 	var err error
 	if b.id == nil {
 		if b.id, err = weida.GenerateIdentity(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if o.runtime.Offered == (weida.Guarantees{}) && !o.core {
+		o.runtime.Offered = weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}
 	}
 	if b.rt, err = weida.NewRuntime(o.runtime); err != nil {
 		t.Fatal(err)
@@ -129,9 +136,11 @@ func (b *broker) serve(replier *weida.Replier, f answer) {
 			if err != nil {
 				return
 			}
-			b.mu.Lock()
-			b.got = append(b.got, arrived{*r.Meta(), body})
-			b.mu.Unlock()
+			if !b.quiet {
+				b.mu.Lock()
+				b.got = append(b.got, arrived{*r.Meta(), body})
+				b.mu.Unlock()
+			}
 			f(n, r, body)
 		})
 	}

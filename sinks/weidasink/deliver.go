@@ -149,7 +149,7 @@ func (a *attempt) account(records []record.Record, out []sinks.Outcome) {
 	var unsent sinks.Outcome
 	if first := a.stop.Load(); first != nil {
 		unsent = *first
-		unsent.Reason = clean("not sent: " + first.Reason)
+		unsent.Reason = sinks.CleanReason("not sent: " + first.Reason)
 	}
 	for i := range out {
 		switch {

@@ -11,8 +11,11 @@ import (
 
 // The values of Options.RequiredAck.
 const (
-	// AckStored: the broker has the record on stable storage. A broker that offers less durability than that on the link is refused.
+	// AckStored: the broker has the record on its disk, and has flushed it. As a confirm does not say whether it was flushed, the broker must promise it for all of
+	// its queues when the link is made; nothing is sent to one that does not.
 	AckStored = "stored"
+	// AckWritten: the broker has the record on its disk, flushed or not. What was not flushed is lost with a power cut there.
+	AckWritten = "written"
 	// AckAccepted: the broker has the record in memory at least. It is lost if the broker dies before a consumer took it.
 	AckAccepted = "accepted"
 )
@@ -39,7 +42,7 @@ type Options struct {
 	Topic string `toml:"topic"`
 	// ContentType goes with every message, at most 256 bytes; default application/octet-stream [content_type].
 	ContentType string `toml:"content_type"`
-	// RequiredAck is how safe a record must be at the broker to be delivered: stored (default) or accepted [required_ack].
+	// RequiredAck is how safe a record must be at the broker to be delivered: stored (default), written or accepted [required_ack].
 	RequiredAck string `toml:"required_ack"`
 	// MaxInFlight is how many records may be under way at once, over all batches: 1 to 4096, default 512 [max_in_flight].
 	MaxInFlight int `toml:"max_in_flight"`
@@ -65,8 +68,8 @@ func (o Options) Check() error {
 type settings struct {
 	Options
 	addr     weida.Address
-	required weida.Level
-	offered  weida.Guarantees
+	level    weida.Level      // that a confirm must reach
+	promised weida.Guarantees // that the link must have
 }
 
 // resolve fills the defaults of o and checks it.
@@ -99,13 +102,13 @@ func resolve(o Options) (settings, error) {
 	}
 	switch s.RequiredAck {
 	case AckStored:
-		s.required = weida.LevelStored
-		// Where the broker's own durability is another one, the link is refused; where it has no store, the confirms tell.
-		s.offered = weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}
+		s.level, s.promised = weida.LevelStored, weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}
+	case AckWritten:
+		s.level = weida.LevelStored
 	case AckAccepted:
-		s.required = weida.LevelAccepted
+		s.level = weida.LevelAccepted
 	default:
-		wrong(true, "required_ack", "%q: use %s or %s", s.RequiredAck, AckStored, AckAccepted)
+		wrong(true, "required_ack", "%q: use %s, %s or %s", s.RequiredAck, AckStored, AckWritten, AckAccepted)
 	}
 	wrong(s.MaxInFlight < 1 || s.MaxInFlight > maxInFlight, "max_in_flight", "%d is not between 1 and %d", s.MaxInFlight, maxInFlight)
 	wrong(s.MaxRecordBytes < 0, "max_record_bytes", "%d is negative", s.MaxRecordBytes)

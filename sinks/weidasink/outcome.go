@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+	"time"
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/wab/record"
 	"github.com/weir-agent/weir/weida"
 )
-
-// maxReasonBytes bounds Outcome.Reason.
-const maxReasonBytes = 256
 
 var (
 	// errNoAnswer: a dial was given up.
@@ -28,10 +23,16 @@ func (s *Sink) judge(m *weida.IncomingMeta) sinks.Outcome {
 	switch level := m.Achieved.Value; {
 	case !m.Achieved.Set:
 		return hold("what answers at %q confirms nothing: it is no queue; correct sink.weida.url", s.set.addr.Path)
-	case level < s.set.required:
+	case level < s.set.level:
 		return hold("the broker confirms %q, and sink.weida.required_ack is %q: give its queue a store on disk, or ask for less", level.String(), s.set.RequiredAck)
 	}
+	s.confirmed.Store(time.Now().UnixNano())
 	return sinks.Outcome{Verdict: sinks.Delivered}
+}
+
+// wasThere reports whether the queue was there a moment ago.
+func (s *Sink) wasThere() bool {
+	return time.Since(time.Unix(0, s.confirmed.Load())) < vanished
 }
 
 // failed returns what it means that a record, or the link, failed with err. What is the broker's fault, or the address's, holds; what may pass is tried again,
@@ -45,6 +46,8 @@ func (s *Sink) failed(err error) sinks.Outcome {
 			s.set.addr.Authority(), untrusted.Fingerprint)
 	}
 	switch {
+	case errors.Is(err, weida.ErrUnknownEndpoint) && s.wasThere():
+		return sinks.Outcome{Verdict: sinks.Retry, Reason: fmt.Sprintf("the broker has its queue no more: it is about to end, or has just begun (%.200q)", s.set.addr.Path)}
 	case errors.Is(err, weida.ErrUnknownEndpoint):
 		return hold("the broker has no queue at %q: make it there, or correct sink.weida.url", s.set.addr.Path)
 	case errors.Is(err, weida.ErrUnsupported):
@@ -52,15 +55,16 @@ func (s *Sink) failed(err error) sinks.Outcome {
 	case errors.Is(err, weida.ErrTLS):
 		return hold("the handshake failed; if the broker admits only keys that it knows, add this one there: %s (%v)", s.key, err)
 	case errors.Is(err, weida.ErrNegotiation):
-		return hold("the broker does not flush to disk what it confirms, or speaks another version (sink.weida.required_ack is %q): %v", s.set.RequiredAck, err)
+		return hold("the broker does not promise what sink.weida.required_ack = %q asks for: that every one of its queues is on disk and flushed. Change its queues, or ask for less (%v)",
+			s.set.RequiredAck, err)
 	case errors.Is(err, weida.ErrLimitExceeded):
-		return sinks.Outcome{Verdict: sinks.Retry, Reason: clean("the broker is at a limit: " + err.Error())}
+		return sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason("the broker is at a limit: " + err.Error())}
 	case errors.Is(err, weida.ErrRejected):
-		return sinks.Outcome{Verdict: sinks.Retry, Reason: clean("the broker declines: " + err.Error())}
+		return sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason("the broker declines: " + err.Error())}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return sinks.Outcome{Verdict: sinks.Retry, Reason: "the attempt was ended before the broker confirmed it"}
 	}
-	return sinks.Outcome{Verdict: sinks.Retry, Reason: clean(err.Error())}
+	return sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason(err.Error())}
 }
 
 // worse returns which of the errors of a request and its reply says more. That the reply is missing is told best by what ended the request.
@@ -76,7 +80,7 @@ func stops(o sinks.Outcome) bool { return o.Verdict == sinks.Hold || o.Verdict =
 
 // hold is the outcome where the broker or the configuration is at fault.
 func hold(format string, args ...any) sinks.Outcome {
-	return sinks.Outcome{Verdict: sinks.Hold, Reason: clean(fmt.Sprintf(format, args...))}
+	return sinks.Outcome{Verdict: sinks.Hold, Reason: sinks.CleanReason(fmt.Sprintf(format, args...))}
 }
 
 // tooLarge reports whether a record is never sent.
@@ -88,21 +92,4 @@ func (s *Sink) tooLarge(r *record.Record) bool {
 func (s *Sink) refused(r *record.Record) sinks.Outcome {
 	reason := fmt.Sprintf("%d bytes, more than sink.weida.max_record_bytes, %d", len(r.Payload), s.set.MaxRecordBytes)
 	return sinks.Outcome{Verdict: sinks.Reject, Isolated: true, Reason: reason}
-}
-
-// clean makes a text fit to be a reason: what is not printable becomes a space, and what is behind 256 bytes is cut off.
-func clean(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) > maxReasonBytes {
-		text = text[:maxReasonBytes]
-		for !utf8.ValidString(text) {
-			text = text[:len(text)-1]
-		}
-	}
-	return text
 }

@@ -34,7 +34,7 @@ func (w want) check(t *testing.T, out []sinks.Outcome, n int) {
 				t.Errorf("record %d: reason %q lacks %q", i, o.Reason, word)
 			}
 		}
-		if len(o.Reason) > maxReasonBytes {
+		if len(o.Reason) > 256 {
 			t.Errorf("record %d: the reason has %d bytes", i, len(o.Reason))
 		}
 	}
@@ -53,6 +53,7 @@ func TestAnswers(t *testing.T) {
 		{"processed", "", confirm(weida.LevelProcessed), want{sinks.Delivered, nil}},
 		{"replicated", "", confirm(weida.LevelReplicated), want{sinks.Delivered, nil}},
 		{"accepted is less than stored", "", confirm(weida.LevelAccepted), want{sinks.Hold, []string{`"accepted"`, "required_ack", "store"}}},
+		{"stored is written", AckWritten, confirm(weida.LevelStored), want{sinks.Delivered, nil}},
 		{"accepted is enough", AckAccepted, confirm(weida.LevelAccepted), want{sinks.Delivered, nil}},
 		{"stored is more than accepted", AckAccepted, confirm(weida.LevelStored), want{sinks.Delivered, nil}},
 		{"a receipt is less than accepted", AckAccepted, confirm(weida.LevelTransportReceipt), want{sinks.Hold, nil}},
@@ -93,12 +94,18 @@ func TestBrokers(t *testing.T) {
 		t.Fatal(err)
 	}
 	strangers := weida.TrustPins(other.Fingerprint())
+	written := weida.Options{Offered: weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Written}}
+	memory := weida.Options{Offered: weida.Guarantees{Acknowledgement: weida.AckAccepted}}
+	flushed := weida.Options{Offered: weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}}
+	unpromised := want{sinks.Hold, []string{"does not promise", `required_ack = "stored"`, "ask for less"}}
 	for _, tc := range []struct {
-		name   string
-		broker brokerOptions
-		url    func(b *broker) string
-		want   want
-		named  bool // the reason names the sink's own key
+		name    string
+		ack     string
+		broker  brokerOptions
+		url     func(b *broker) string
+		want    want
+		named   bool // the reason names the sink's own key
+		arrives bool // a record does, though it holds
 	}{
 		{name: "another path", broker: brokerOptions{path: "/other"}, want: want{sinks.Hold, []string{`no queue at "/queue"`}}},
 		{
@@ -108,20 +115,23 @@ func TestBrokers(t *testing.T) {
 			},
 		},
 		{name: "clients are known by their keys", broker: brokerOptions{clients: &strangers}, want: want{sinks.Hold, []string{"handshake"}}, named: true},
+		{name: "written and not flushed", broker: brokerOptions{runtime: written}, want: unpromised},
+		{name: "one queue in memory", broker: brokerOptions{runtime: memory}, want: unpromised},
+		{name: "no promise", broker: brokerOptions{core: true}, want: unpromised},
+		{name: "flushed", broker: brokerOptions{runtime: flushed}, want: want{sinks.Delivered, nil}},
 		{
-			name:   "written and not flushed",
-			broker: brokerOptions{runtime: weida.Options{Offered: weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Written}}},
-			want:   want{sinks.Hold, []string{"flush", "required_ack"}},
+			name: "written and not flushed is asked for", ack: AckWritten, want: want{sinks.Delivered, nil},
+			broker: brokerOptions{runtime: written},
 		},
+		{name: "no promise is asked for", ack: AckWritten, broker: brokerOptions{core: true}, want: want{sinks.Delivered, nil}},
 		{
-			name:   "flushed",
-			broker: brokerOptions{runtime: weida.Options{Offered: weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed}}},
-			want:   want{sinks.Delivered, nil},
+			name: "in memory is not enough for written", ack: AckWritten, want: want{sinks.Hold, []string{`"accepted"`, `"written"`}}, arrives: true,
+			broker: brokerOptions{core: true, answer: confirm(weida.LevelAccepted)},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBroker(t, tc.broker)
-			o := Options{URL: b.url(), IdentityDir: filepath.Join(t.TempDir(), "key")}
+			o := Options{URL: b.url(), RequiredAck: tc.ack, IdentityDir: filepath.Join(t.TempDir(), "key")}
 			if tc.url != nil {
 				o.URL = tc.url(b)
 			}
@@ -130,11 +140,27 @@ func TestBrokers(t *testing.T) {
 				tc.want.words = append(tc.want.words, s.Identity())
 			}
 			tc.want.check(t, s.Deliver(t.Context(), batchOf("one", "two")), 2)
-			if tc.want.verdict != sinks.Delivered && len(b.all()) != 0 {
+			if tc.want.verdict != sinks.Delivered && !tc.arrives && len(b.all()) != 0 {
 				t.Error("a record arrived")
 			}
 		})
 	}
+}
+
+// TestQueueThatWasThere: a queue that has confirmed records and is gone will be back, unless it stays away.
+func TestQueueThatWasThere(t *testing.T) {
+	b := newBroker(t, brokerOptions{answer: func(n int, r *weida.IncomingRequest, body []byte) {
+		if n == 0 {
+			confirm(weida.LevelStored)(n, r, body)
+			return
+		}
+		refuse(weida.CodeUnknownEndpoint, "")(n, r, body)
+	}})
+	s := mustNew(t, Options{URL: b.url()})
+	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+	want{sinks.Retry, []string{"no more", `"/queue"`}}.check(t, s.Deliver(t.Context(), batchOf("two")), 1)
+	s.confirmed.Store(time.Now().Add(-vanished).UnixNano())
+	want{sinks.Hold, []string{`no queue at "/queue"`}}.check(t, s.Deliver(t.Context(), batchOf("two")), 1)
 }
 
 // TestOneWayPath: a path that serves no exchanges is no queue.

@@ -2,7 +2,7 @@
 // DESIGN section 9 is its contract, weida-supplement §11.2 the broker's side.
 //
 // A message is a DATA header with the content type, the topic, and the 32-byte record id under extension key 64, by which the broker knows repeats; then the payload.
-// A record is delivered when its confirm reaches Options.RequiredAck, and in no other way. What was sent and has no confirm may be at the broker: it is sent again, and
+// A record is delivered when its confirm reaches Options.RequiredAck, on a link whose broker promises as much, and in no other way. What was sent and has no confirm may be at the broker: it is sent again, and
 // the id lets the broker drop the repeat.
 //
 // Each call of Deliver is one attempt. A link that is lost is dialled again by package weida; the first dial is an attempt of a Deliver.
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
@@ -21,6 +22,10 @@ import (
 
 // RecordIDExtension is the extension key under which the 32 bytes of the record id go (DESIGN section 9).
 const RecordIDExtension = 64
+
+// vanished is how long after a confirm it counts as passing that the queue is not there: a queue goes when its broker is about to end, and it may be a
+// moment until the next one has it.
+const vanished = time.Minute
 
 // redialMax is the longest wait between two attempts to restore a lost link.
 const redialMax = 5 * time.Second
@@ -32,6 +37,7 @@ type Sink struct {
 	requester *weida.Requester
 	key       string // the fingerprint of its own identity; empty where it has none
 	slots     chan struct{}
+	confirmed atomic.Int64 // when the queue confirmed something last, in nanoseconds; 0: not yet
 
 	dialling chan struct{} // holds a token while somebody connects
 	mu       sync.Mutex
@@ -63,7 +69,8 @@ func New(o Options) (*Sink, error) {
 	}
 	s.rt, err = weida.NewRuntime(weida.Options{
 		Limits:      weida.Limits{NoReceipts: true}, // the confirm is worth more
-		Offered:     set.offered,
+		Offered:     set.promised,
+		Required:    set.promised,
 		Reconnect:   weida.ReconnectPolicy{Max: redialMax},
 		SendTimeout: set.ConnectTimeout,
 	})

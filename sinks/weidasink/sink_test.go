@@ -2,6 +2,7 @@ package weidasink
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -169,6 +170,54 @@ func TestBrokerComesBack(t *testing.T) {
 	}
 }
 
+// TestStopWithoutALink: an attempt that is ended, or a sink that is closed, while the broker is dialled or awaited, returns at once.
+func TestStopWithoutALink(t *testing.T) {
+	id, err := weida.GenerateIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := &broker{id: id, addr: silent(t)}
+	for _, tc := range []struct {
+		name  string
+		lost  bool // there was a link
+		close bool // the sink is closed, else the attempt ended
+	}{
+		{"first dial, ended", false, false},
+		{"first dial, closed", false, true},
+		{"lost link, ended", true, false},
+		{"lost link, closed", true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			at := nobody
+			if tc.lost {
+				at = newBroker(t, brokerOptions{})
+			}
+			s := mustNew(t, Options{URL: at.url(), ConnectTimeout: long, Timeout: long})
+			if tc.lost {
+				want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+				at.close(t)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			const batches = 3
+			results := make(chan []sinks.Outcome)
+			for range batches {
+				go func() { results <- s.Deliver(ctx, batchOf("two", "three")) }()
+			}
+			if tc.close {
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			} else {
+				cancel()
+			}
+			for range batches {
+				want{sinks.Retry, nil}.check(t, <-results, 2)
+			}
+		})
+	}
+}
+
 // TestOverASocket: a broker on the same machine is reached without keys.
 func TestOverASocket(t *testing.T) {
 	b := newBroker(t, brokerOptions{path: "/other"})
@@ -212,7 +261,7 @@ func TestFaultsOfOptions(t *testing.T) {
 		{"no pin", Options{URL: "weida://host:7443/q"}, []string{"url: does not say which broker must answer"}},
 		{"a bus", Options{URL: "weida+inproc://bus/q"}, []string{"url: is of a kind that leaves no process"}},
 		{"labels", Options{URL: good, Topic: strings.Repeat("x", 257), ContentType: "\xff"}, []string{"topic: has 257 bytes", "content_type: is not UTF-8"}},
-		{"ack", Options{URL: good, RequiredAck: "replicated"}, []string{`required_ack: "replicated": use stored or accepted`}},
+		{"ack", Options{URL: good, RequiredAck: "replicated"}, []string{`required_ack: "replicated": use stored, written or accepted`}},
 		{
 			"numbers",
 			Options{URL: good, MaxInFlight: 5000, MaxRecordBytes: -1, ConnectTimeout: -1, Timeout: -1},

@@ -72,8 +72,11 @@ func (p *Process) read(v any) error {
 }
 
 // URL is the address of a queue.
-func (p *Process) URL(path string) string {
-	return "weida://" + p.hello.Fingerprint + "@" + p.hello.Addr + path
+func (p *Process) URL(path string) string { return p.URLAt(p.hello.Addr, path) }
+
+// URLAt is the address of a queue where the broker is reached at host:port.
+func (p *Process) URLAt(addr, path string) string {
+	return "weida://" + p.hello.Fingerprint + "@" + addr + path
 }
 
 // PID is the process's.
@@ -93,6 +96,14 @@ func (p *Process) ask(line string) (st Stats, err error) {
 		return Stats{}, fmt.Errorf("forward: ask the broker: %w", err)
 	}
 	return st, nil
+}
+
+// Signal sends the process a signal.
+func (p *Process) Signal(s os.Signal) error {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("forward: %w", err)
+	}
+	return nil
 }
 
 // Kill ends the process with SIGKILL and waits.

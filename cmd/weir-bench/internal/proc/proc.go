@@ -99,6 +99,21 @@ func (d *Daemon) Commits(ctx context.Context) (records, syncs int64, err error) 
 	return records, syncs, nil
 }
 
+// Backlog returns how many records are not delivered.
+func (d *Daemon) Backlog(ctx context.Context) (int64, error) {
+	body, err := d.ask(ctx, http.MethodGet, "/api/v1/status")
+	if err != nil {
+		return 0, err
+	}
+	var st struct {
+		Records int64 `json:"backlog_records"`
+	}
+	if err := json.Unmarshal(body, &st); err != nil {
+		return 0, fmt.Errorf("proc: status: %w", err)
+	}
+	return st.Records, nil
+}
+
 // Post sends a request to the daemon's admin socket.
 func (d *Daemon) Post(ctx context.Context, path string) error {
 	_, err := d.ask(ctx, http.MethodPost, path)
@@ -122,6 +137,14 @@ func (d *Daemon) ask(ctx context.Context, method, path string) ([]byte, error) {
 		err = errors.Join(err, fmt.Errorf("proc: %s: %s", path, resp.Status))
 	}
 	return body, errors.Join(err, resp.Body.Close())
+}
+
+// Signal sends the daemon a signal.
+func (d *Daemon) Signal(s os.Signal) error {
+	if err := d.cmd.Process.Signal(s); err != nil {
+		return fmt.Errorf("proc: %w", err)
+	}
+	return nil
 }
 
 // Kill ends the daemon with SIGKILL and waits.

@@ -121,7 +121,7 @@ var reference = []Key{
 	{Name: "sink.weida.url", Flag: "sink-url", Variable: "WEIR_SINK_URL", Reload: true, Help: "Address of the queue, as the broker prints it: weida://sha256:FINGERPRINT@host:7443/queue, or weida+unix://SOCKET/queue. Required with type weida."},
 	{Name: "sink.weida.topic", Reload: true, Help: "Topic of every message, at most 256 bytes; consumers choose by it. Empty: none."},
 	{Name: "sink.weida.content_type", Reload: true, Help: "Content type of every message, at most 256 bytes."},
-	{Name: "sink.weida.required_ack", Reload: true, Help: "What the broker has to confirm before a record counts as delivered: stored (it is on its disk) or accepted (it is in its memory)."},
+	{Name: "sink.weida.required_ack", Reload: true, Help: "What the broker has to confirm before a record counts as delivered: stored (it is on its disk and flushed, which the broker must promise for all of its queues), written (on its disk, flushed or not) or accepted (in its memory)."},
 	{Name: "sink.weida.max_in_flight", Min: 1, Max: 4096, Reload: true, Help: "Records that may be under way at once, over all batches. 1, with drain.max_in_flight = 1: strict order."},
 	{Name: "sink.weida.max_record_bytes", Max: anySize, Reload: true, Help: "Largest record that is sent; a larger one becomes a dead letter. 0: no bound, and a record that the queue never has room for is tried for ever."},
 	{Name: "sink.weida.identity_dir", Reload: true, Help: "Folder with the key by which a broker knows this weir; the key is made if there is none. Empty: identity in the data folder."},
