@@ -99,6 +99,21 @@ func (d *Daemon) Commits(ctx context.Context) (records, syncs int64, err error) 
 	return records, syncs, nil
 }
 
+// Backlog returns how many records are not delivered yet.
+func (d *Daemon) Backlog(ctx context.Context) (int64, error) {
+	body, err := d.ask(ctx, http.MethodGet, "/api/v1/status")
+	if err != nil {
+		return 0, err
+	}
+	var st struct {
+		Records int64 `json:"backlog_records"`
+	}
+	if err := json.Unmarshal(body, &st); err != nil {
+		return 0, fmt.Errorf("proc: status: %w", err)
+	}
+	return st.Records, nil
+}
+
 // Post sends a request to the daemon's admin socket.
 func (d *Daemon) Post(ctx context.Context, path string) error {
 	_, err := d.ask(ctx, http.MethodPost, path)
