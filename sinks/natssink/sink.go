@@ -41,9 +41,9 @@ type Sink struct {
 	host string
 	// publishing are the client's options of each message: the drain alone tries again.
 	publishing []jetstream.PublishOpt
-	ctx  context.Context // ends with Close
-	stop context.CancelFunc
-	wg   sync.WaitGroup // dials
+	ctx        context.Context // ends with Close
+	stop       context.CancelFunc
+	wg         sync.WaitGroup // dials
 	// acked tells that a stream has acked something since the start.
 	acked atomic.Bool
 
