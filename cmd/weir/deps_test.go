@@ -35,7 +35,7 @@ var edges = map[string][]string{
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
 	"sinks/setup":             {},
-	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/..."},
+	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys"},
 	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
 	"sinks/pgsink":            {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"sinks/pgsink/pgtest":     {"github.com/jackc/pgx/v5"},
