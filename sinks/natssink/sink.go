@@ -43,7 +43,7 @@ type Sink struct {
 	publishing []jetstream.PublishOpt
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
-	wg         sync.WaitGroup // dials
+	wg         sync.WaitGroup // dials; raised under mu, and not once ctx has ended
 	// acked tells that a stream has acked something since the start.
 	acked atomic.Bool
 
@@ -74,7 +74,9 @@ func New(o Options) (*Sink, error) {
 
 // Close ends the connection; a Deliver that is under way then returns Retry. It may be called again.
 func (s *Sink) Close() error {
-	s.stop()
+	s.mu.Lock()
+	s.stop() // no dial begins after this
+	s.mu.Unlock()
 	s.wg.Wait()
 	s.mu.Lock()
 	d := s.current
