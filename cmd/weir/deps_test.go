@@ -37,7 +37,7 @@ var edges = map[string][]string{
 	"sinks/weidasink":         {"sinks", "wab/record", "weida"},
 	"sinks/sinktest":          {"sinks", "wab/record", "go.uber.org/goleak"},
 	"sinks/setup":             {},
-	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/..."},
+	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys"},
 	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
 	"sinks/pgsink":            {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"sinks/pgsink/pgtest":     {"github.com/jackc/pgx/v5"},

@@ -195,3 +195,36 @@ func TestLedgerOfPostgres(t *testing.T) {
 		},
 	})
 }
+
+// TestHeldUntilReload: a sink that an operator must mend holds its records, says why without the password, and delivers them after a reload.
+func TestHeldUntilReload(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec("CREATE TABLE right_name (record_id text PRIMARY KEY, payload bytea NOT NULL)")
+	base := t.TempDir()
+	dir, file := filepath.Join(base, "data"), filepath.Join(base, "weir.toml")
+	text := func(table string) string {
+		return sinkDrain + "[sink]\ntype = \"postgres\"\n[sink.postgres]\nurl = \"" + server.URL("weir") + "\"\npassword_file = \"" + pgtest.PasswordFile(t) + "\"\ntable = \"" + table + "\"\n"
+	}
+	writeFile(t, file, text("wrong_name"))
+	p := startWeir(t, dir, "--config", file)
+	pushText(t, dir, "one")
+	st := await(t, dir, func(s shownStatus) bool { return s.Shards[0].Drain.State == "held" })
+	if got := st.Shards[0].Drain.LastError; !strings.Contains(got, `relation "wrong_name" does not exist`) {
+		t.Errorf("held with %q", got)
+	}
+	writeFile(t, file, text("right_name"))
+	out, err := weirOn(t, dir, "reload")
+	if want := "changed: sink.postgres.password_file, sink.postgres.table\n"; err != nil || out != want {
+		t.Errorf("reload: %v, %q, want %q", err, out, want)
+	}
+	await(t, dir, func(s shownStatus) bool { return s.Backlog == 0 && s.Shards[0].Drain.Delivered == 1 })
+	if code := p.stop(t); code != 0 {
+		t.Errorf("exit status %d", code)
+	}
+	if strings.Contains(p.log.String(), pgtest.Password) {
+		t.Errorf("the log tells the password:\n%s", p.log)
+	}
+	if !strings.Contains(p.log.String(), "sink=postgres to=\"postgres://"+server.Address+"/weir wrong_name\"") {
+		t.Errorf("the log does not tell where records go:\n%s", p.log)
+	}
+}

@@ -118,6 +118,7 @@ func TestOutcomes(t *testing.T) {
 			}
 			o := tc.opts
 			o.URL, o.Subject = strings.TrimSuffix(o.URL, "tls://")+server.URL(), "s.x"
+			o.AckTimeout = time.Hour // nothing here needs it
 			if tc.opts.URL != "" {
 				o.URL = tc.opts.URL + server.Address
 			}
@@ -332,6 +333,51 @@ func TestNoAckInTime(t *testing.T) {
 	s.opts.AckTimeout = time.Minute
 	deliverAll(t, s, b)
 	wantOnce(t, js, sinktest.Batch("before", 1), b)
+}
+
+// TestCancelEndsAWrite: a write that blocks ends with the context, and what was under way takes no room of what comes next.
+func TestCancelEndsAWrite(t *testing.T) {
+	server := natstest.Start(t, "")
+	js := natstest.Connect(t, server.URL())
+	addStream(t, js, jetstream.StreamConfig{})
+	proxy := sinktest.NewProxy(t, "tcp", server.Address)
+	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 12})
+	defer s.Close()
+	deliverAll(t, s, sinktest.Batch("before", 1))
+	reached, release := proxy.Stall()
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	large := withSize("large", 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	go func() {
+		<-reached
+		cancel()
+	}()
+	for i, o := range s.Deliver(ctx, large) {
+		if o.Verdict != sinks.Retry {
+			t.Errorf("record %d: %+v", i, o)
+		}
+	}
+	release()
+	deliverAll(t, s, large)
+	wantOnce(t, js, sinktest.Batch("before", 1), large)
+}
+
+// TestRoomIsWaitedFor: a batch of more records than may wait for their acks goes on when there is room.
+func TestRoomIsWaitedFor(t *testing.T) {
+	server := natstest.Start(t, "")
+	js := natstest.Connect(t, server.URL())
+	addStream(t, js, jetstream.StreamConfig{})
+	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", MaxPending: 1})
+	defer s.Close()
+	s.publishing = append(s.publishing, jetstream.WithStallWait(time.Nanosecond))
+	b := sinktest.Batch("b", 50)
+	for i, o := range s.Deliver(t.Context(), b) {
+		if o.Verdict != sinks.Delivered {
+			t.Errorf("record %d: %+v", i, o)
+		}
+	}
+	wantOnce(t, js, b)
 }
 
 // TestFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.

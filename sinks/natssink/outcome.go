@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/setup"
@@ -35,6 +36,12 @@ func (o *Options) login() ([]nats.Option, error) {
 	switch {
 	case o.CredentialsFile != "":
 		text, err := setup.ReadFile(o.CredentialsFile)
+		if err == nil {
+			_, err = nkeys.ParseDecoratedJWT(text)
+		}
+		if err == nil {
+			_, err = nkeys.ParseDecoratedUserNKey(text)
+		}
 		if err != nil {
 			return fail("credentials_file", err)
 		}

@@ -39,9 +39,11 @@ var (
 type Sink struct {
 	opts Options
 	host string
-	ctx  context.Context // ends with Close
-	stop context.CancelFunc
-	wg   sync.WaitGroup // dials
+	// publishing are the client's options of each message: the drain alone tries again.
+	publishing []jetstream.PublishOpt
+	ctx        context.Context // ends with Close
+	stop       context.CancelFunc
+	wg         sync.WaitGroup // dials; raised under mu, and not once ctx has ended
 	// acked tells that a stream has acked something since the start.
 	acked atomic.Bool
 
@@ -65,14 +67,16 @@ func New(o Options) (*Sink, error) {
 	if err != nil && strings.Contains(o.Subject, "{host}") {
 		return nil, fmt.Errorf("sink.nats.subject: the name of this machine: %w", err)
 	}
-	s := &Sink{opts: o, host: host}
+	s := &Sink{opts: o, host: host, publishing: []jetstream.PublishOpt{jetstream.WithRetryAttempts(0), jetstream.WithStallWait(stallWait)}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
 // Close ends the connection; a Deliver that is under way then returns Retry. It may be called again.
 func (s *Sink) Close() error {
-	s.stop()
+	s.mu.Lock()
+	s.stop() // no dial begins after this
+	s.mu.Unlock()
 	s.wg.Wait()
 	s.mu.Lock()
 	d := s.current
@@ -131,15 +135,15 @@ func (s *Sink) Deliver(ctx context.Context, b sinks.Batch) []sinks.Outcome {
 
 // publish sends one record, when there is room for one more that waits for its ack.
 func (s *Sink) publish(ctx context.Context, l *link, subject string, r *record.Record) (jetstream.PubAckFuture, error) {
-	opts := []jetstream.PublishOpt{jetstream.WithMsgID(r.ID.String()), jetstream.WithRetryAttempts(0), jetstream.WithStallWait(stallWait)}
+	m := &nats.Msg{Subject: subject, Data: r.Payload, Header: nats.Header{jetstream.MsgIDHeader: {r.ID.String()}}}
 	if s.opts.Stream != "" {
-		opts = append(opts, jetstream.WithExpectStream(s.opts.Stream))
+		m.Header[jetstream.ExpectedStreamHeader] = []string{s.opts.Stream}
 	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		f, err := l.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: r.Payload}, opts...)
+		f, err := l.js.PublishMsgAsync(m, s.publishing...)
 		if !errors.Is(err, jetstream.ErrTooManyStalledMsgs) || l.lost() {
 			return f, err
 		}

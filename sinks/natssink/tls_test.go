@@ -54,14 +54,16 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestFilesMustBeThere: a sink whose files are missing is not made.
+// TestFilesMustBeThere: a sink whose files are missing, or hold something else, is not made.
 func TestFilesMustBeThere(t *testing.T) {
+	text := writeFile(t, "nothing of the kind")
 	for key, o := range map[string]Options{
+		"credentials_file: nkeys": {CredentialsFile: text}, "nkey_file: nkeys": {NkeyFile: text}, "ca_file: holds no certificate": {CAFile: text},
 		"ca_file": {CAFile: "none"}, "cert_file": {CertFile: "none", KeyFile: "none"}, "credentials_file": {CredentialsFile: "none"},
 		"nkey_file": {NkeyFile: "none"}, "token_file": {TokenFile: "none"}, "password_file": {Username: "u", PasswordFile: "none"},
 	} {
 		o.URL, o.Subject = "nats://127.0.0.1:1", "s"
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "sink.nats: "+key+": ") {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "sink.nats: "+key) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

@@ -3,6 +3,7 @@
 package pgsink
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -289,6 +290,65 @@ func TestNoAnswerInTime(t *testing.T) {
 	s.opts.Timeout = time.Minute
 	deliverAll(t, s, b)
 	wantOnce(t, server, []sinks.Batch{b})
+}
+
+// TestFailureEndsConnections: after a failure that is no row's fault the next attempt begins with a new connection, as the server may be
+// another one by then; a row that is refused costs no connection.
+func TestFailureEndsConnections(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec("CREATE TABLE weir_records (record_id text PRIMARY KEY, payload text CHECK (payload <> 'bad'))")
+	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), PayloadType: TypeText})
+	defer s.Close()
+	for _, tc := range []struct {
+		payload string
+		want    sinks.Verdict
+		idle    int
+	}{{"good", sinks.Delivered, 1}, {"bad", sinks.Reject, 1}, {"other", sinks.Hold, 0}} {
+		if tc.want == sinks.Hold {
+			server.Exec("ALTER TABLE weir_records RENAME TO gone")
+		}
+		o := s.Deliver(t.Context(), of(tc.payload))[0]
+		s.mu.Lock()
+		idle := len(s.idle)
+		s.mu.Unlock()
+		if o.Verdict != tc.want || idle != tc.idle {
+			t.Errorf("%s: %+v and %d idle connections, want %v and %d", tc.payload, o, idle, tc.want, tc.idle)
+		}
+	}
+}
+
+// TestCloseEndsConnections: a server that holds keeps Close no more than a moment.
+func TestCloseEndsConnections(t *testing.T) {
+	server := pgtest.Start(t, "")
+	server.Exec(plainTable)
+	proxy := sinktest.NewProxy(t, "tcp", server.Address)
+	s := mustNew(t, Options{URL: "postgres://weir@" + proxy.Address + "/weir", PasswordFile: pgtest.PasswordFile(t)})
+	deliverAll(t, s, sinktest.Batch("before", 1))
+	reached, release := proxy.Stall()
+	defer release()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-reached
+		cancel()
+	}()
+	if o := s.Deliver(ctx, sinktest.Batch("held", 1))[0]; o.Verdict != sinks.Retry {
+		t.Errorf("%+v", o)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	hang := time.NewTimer(10 * time.Second) // the client alone would take 15
+	defer hang.Stop()
+	select {
+	case err := <-closed:
+		if err != nil || s.conns.Open() != 0 {
+			t.Errorf("Close: %v, with %d connections open", err, s.conns.Open())
+		}
+	case <-hang.C:
+		t.Error("Close waits for the server")
+	}
+	if o := s.Deliver(t.Context(), sinktest.Batch("late", 1))[0]; o.Verdict != sinks.Retry {
+		t.Errorf("after Close: %+v", o)
+	}
 }
 
 // TestFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.

@@ -7,6 +7,9 @@ import (
 	"testing"
 )
 
+// bufferBytes is what the kernel keeps of a sink's bytes while the proxy holds, besides what it keeps at the sink's side.
+const bufferBytes = 64 << 10
+
 // Proxy stands between a sink and the server that it delivers to, so that a test can hold what goes to the server, or cut it off.
 type Proxy struct {
 	// Address is where the sink connects to.
@@ -67,6 +70,9 @@ func (p *Proxy) accept() {
 		client, err := p.listener.Accept()
 		if err != nil {
 			return
+		}
+		if tcp, ok := client.(*net.TCPConn); ok {
+			_ = tcp.SetReadBuffer(bufferBytes) // the kernel would take many megabytes before a write blocks
 		}
 		server, err := net.Dial(p.network, p.target)
 		if err != nil {

@@ -12,9 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-agent/weir/cmd/weida/internal/brokerd"
 	"github.com/weir-agent/weir/cmd/weida/internal/exit"
-	"github.com/weir-agent/weir/cmd/weida/internal/queuecmd"
 )
 
 // Main runs the command line and returns the exit status.
@@ -48,7 +46,8 @@ func New() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.Usage(fmt.Errorf("%w (see %s --help)", err, cmd.CommandPath()))
 	})
-	root.AddCommand(newServe(), newSend(), newRequest(), newSub(), newIdentity(), brokerd.Command(), queuecmd.Command(), newVersion())
+	root.AddCommand(newServe(), newSend(), newRequest(), newSub(), newIdentity(), newVersion())
+	root.AddCommand(brokerCommands()...)
 	wrapArgs(root)
 	return root
 }

@@ -19,18 +19,30 @@ import (
 func newDrain(out io.Writer) *cobra.Command {
 	var c common
 	var records int64
-	cmd := &cobra.Command{Use: "drain", Short: "Measure delivery: a backlog is made while the drain is paused, then timed to a loopback endpoint"}
+	var config string
+	cmd := &cobra.Command{Use: "drain", Short: "Measure delivery: a backlog is made while the drain is paused, then timed to a loopback endpoint, or to the sink of a configuration"}
 	c.flags(cmd)
 	cmd.Flags().Int64Var(&records, "records", 1_000_000, "records of the backlog (raw: a tenth)")
+	cmd.Flags().StringVar(&config, "config", "", "configuration of weir whose sink is measured instead of the loopback endpoint")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var cases []measure
-		for _, format := range []string{"ndjson", "json", "raw"} {
+		formats := []string{"ndjson", "json", "raw"}
+		if config != "" {
+			formats = nil
+			cases = append(cases, measure{"drain, " + filepath.Base(config), func(ctx context.Context, dir string) (report.Sample, error) {
+				return c.drain(ctx, dir, config, records, func(ctx context.Context, d *proc.Daemon) (int64, error) {
+					left, err := d.Backlog(ctx)
+					return records - left, err
+				})
+			}})
+		}
+		for _, format := range formats {
 			n := records
 			if format == "raw" {
 				n /= 10
 			}
 			cases = append(cases, measure{"drain, http " + format, func(ctx context.Context, dir string) (report.Sample, error) {
-				return c.drain(ctx, dir, format, n)
+				return c.drainHTTP(ctx, dir, format, n)
 			}})
 		}
 		r, err := c.runAll(cmd.Context(), "drain", cases)
@@ -42,7 +54,7 @@ func newDrain(out io.Writer) *cobra.Command {
 	return cmd
 }
 
-func (c *common) drain(ctx context.Context, dir, format string, records int64) (report.Sample, error) {
+func (c *common) drainHTTP(ctx context.Context, dir, format string, records int64) (report.Sample, error) {
 	e, err := startEndpoint(format)
 	if err != nil {
 		return report.Sample{}, err
@@ -53,6 +65,11 @@ func (c *common) drain(ctx context.Context, dir, format string, records int64) (
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return report.Sample{}, err
 	}
+	return c.drain(ctx, dir, config, records, func(context.Context, *proc.Daemon) (int64, error) { return e.records.Load(), nil })
+}
+
+// drain makes the backlog and times its delivery; delivered tells how many records have arrived.
+func (c *common) drain(ctx context.Context, dir, config string, records int64, delivered func(context.Context, *proc.Daemon) (int64, error)) (report.Sample, error) {
 	d, err := proc.Start(ctx, c.weir, filepath.Join(dir, "data"), "--config", config, "--log-level", "warn")
 	if err != nil {
 		return report.Sample{}, err
@@ -71,7 +88,14 @@ func (c *common) drain(ctx context.Context, dir, format string, records int64) (
 	if err := d.Post(ctx, "/api/v1/drain/resume"); err != nil {
 		return report.Sample{}, err
 	}
-	for e.records.Load() < records {
+	for {
+		n, err := delivered(ctx, d)
+		if err != nil {
+			return report.Sample{}, err
+		}
+		if n >= records {
+			break
+		}
 		select {
 		case <-time.After(time.Millisecond):
 		case <-ctx.Done():
@@ -83,7 +107,7 @@ func (c *common) drain(ctx context.Context, dir, format string, records int64) (
 	if err != nil {
 		return report.Sample{}, err
 	}
-	s := report.Sample{Result: load.Result{Records: e.records.Load(), Elapsed: took, Latency: load.NewHistogram()}, CPU: after.CPU - before.CPU, PeakRSS: after.PeakRSS}
+	s := report.Sample{Result: load.Result{Records: records, Elapsed: took, Latency: load.NewHistogram()}, CPU: after.CPU - before.CPU, PeakRSS: after.PeakRSS}
 	return s, d.Stop()
 }
 
