@@ -99,7 +99,7 @@ func (d *Daemon) Commits(ctx context.Context) (records, syncs int64, err error) 
 	return records, syncs, nil
 }
 
-// Backlog returns how many records are not delivered yet.
+// Backlog returns how many records are not delivered.
 func (d *Daemon) Backlog(ctx context.Context) (int64, error) {
 	body, err := d.ask(ctx, http.MethodGet, "/api/v1/status")
 	if err != nil {
