@@ -522,6 +522,7 @@ func TestTooLong(t *testing.T) {
 func TestTornLines(t *testing.T) {
 	_, address := serve(t, nil, "--echo", unixPlace(t))
 	run(t, strings.NewReader("a\nb\x00"), "request", "--framing", "nul", address).want(t, 0, "a\nb\x00", "")
+	run(t, nil, "request", "--data", "a", "--timeout", "0", address).want(t, 0, "a\n", "") // no limit, and not none left
 	run(t, nil, "request", "--data", "a\nb", address).want(t, 0, "a\nb\n", "--framing length keeps them apart")
 }
 

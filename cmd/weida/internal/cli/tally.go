@@ -29,11 +29,13 @@ type tally struct {
 
 	mu             sync.Mutex
 	begun, arrived int
-	reported       int
-	unreported     int           // and not watched any more
-	watched        []sentMessage // at most maxUnreported, oldest first
-	silent         bool          // no report came within patience
-	first          error         // why the first that has not arrived has not
+	first          error // why the first that has not arrived has not
+
+	// What follows is of the one goroutine that waits for receipts, and of whoever has waited for that.
+	watched    []sentMessage // at most maxUnreported, oldest first
+	reported   int
+	unreported int  // and not watched any more
+	silent     bool // no report came within patience
 }
 
 // take counts a message that was read.
@@ -58,8 +60,6 @@ func (t *tally) settle(err error) {
 func (t *tally) receipt(m sentMessage) {
 	err := m.receipt.Wait(context.Background())
 	t.settle(err)
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if err != nil {
 		_ = m.cursors.Close() // it always returns nil
 		return
@@ -70,7 +70,7 @@ func (t *tally) receipt(m sentMessage) {
 	}
 }
 
-// report waits for the report of the oldest message that is watched, and counts it. t.mu is held.
+// report waits for the report of the oldest message that is watched, and counts it.
 func (t *tally) report() {
 	m := t.watched[0]
 	if !t.silent {
@@ -90,8 +90,6 @@ func (t *tally) report() {
 
 // reports waits for the reports that have not come, as long as one comes within patience. It fails where the other side has reported some messages and not others.
 func (t *tally) reports() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for len(t.watched) > 0 {
 		t.report()
 	}
@@ -109,8 +107,6 @@ func (t *tally) failed() error {
 
 // String is for the end of the command.
 func (t *tally) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	s := fmt.Sprintf("%d of %d messages arrived", t.arrived, t.begun)
 	if t.reported > 0 {
 		s += fmt.Sprintf(", %d were taken", t.reported)
