@@ -109,7 +109,7 @@ func newIngest(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "ingest", Short: "Measure acks: how many a second, and how long each takes, by shape of load"}
 	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cases := c.baselines()
+		cases := append(c.baselines(), c.floors()...)
 		for _, s := range shapes() {
 			cases = append(cases, measure{s.name, func(ctx context.Context, dir string) (report.Sample, error) { return c.ingest(ctx, dir, s) }})
 		}
