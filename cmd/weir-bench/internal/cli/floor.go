@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-agent/weir/cmd/weir-bench/internal/baseline"
-	"github.com/weir-agent/weir/cmd/weir-bench/internal/load"
 	"github.com/weir-agent/weir/cmd/weir-bench/internal/proc"
 	"github.com/weir-agent/weir/cmd/weir-bench/internal/report"
 	"github.com/weir-agent/weir/wab/record"
@@ -66,9 +65,7 @@ func (c *common) floor(ctx context.Context, dir string, s shape) (sample report.
 	if err != nil {
 		return sample, err
 	}
-	sample.Result, err = load.Run(ctx, load.Options{
-		Socket: filepath.Join(dir, "floor.sock"), Connections: s.connections, InFlight: s.inFlight, Batch: s.batch, Tier: s.tier, Bytes: c.bytes, Duration: c.duration,
-	})
+	sample.Result, sample.LoadCPU, err = c.load(ctx, filepath.Join(dir, "floor.sock"), s)
 	if err != nil {
 		return sample, err
 	}
