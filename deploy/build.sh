@@ -9,17 +9,21 @@ version=${WEIR_VERSION:-$(git describe --tags --match 'v[0-9]*' 2>/dev/null || e
 export SOURCE_DATE_EPOCH CGO_ENABLED=0
 daemon=github.com/weir-agent/weir/cmd/weir/internal/daemon
 
-binary() { # OS ARCH: builds dist/weir-OS-ARCH
+tool=github.com/weir-agent/weir/cmd/weida/internal/cli
+
+binary() { # OS ARCH: builds dist/weir-OS-ARCH and dist/weida-OS-ARCH
 	GOOS=$1 GOARCH=$2 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X $daemon.release=$version -X $daemon.commit=$commit" -o "dist/weir-$1-$2" ./cmd/weir
-	echo "dist/weir-$1-$2"
+	GOOS=$1 GOARCH=$2 go build -trimpath -buildvcs=false -ldflags "-s -w -buildid= -X $tool.release=$version -X $tool.commit=$commit" -o "dist/weida-$1-$2" ./cmd/weida
+	echo "dist/weir-$1-$2 dist/weida-$1-$2"
 }
 
-package() { # ARCH: packs dist/weir-linux-ARCH
+package() { # ARCH: packs the binaries for linux and ARCH
 	root=$(mktemp -d)
 	trap 'rm -rf "$root"' EXIT
 	install -d "$root/DEBIAN" "$root/usr/bin" "$root/usr/lib/systemd/system" "$root/usr/share/man/man1" "$root/usr/share/doc/weir" \
 		"$root/usr/share/bash-completion/completions" "$root/usr/share/zsh/vendor-completions" "$root/usr/share/fish/vendor_completions.d"
 	install -m 0755 "dist/weir-linux-$1" "$root/usr/bin/weir"
+	install -m 0755 "dist/weida-linux-$1" "$root/usr/bin/weida"
 	install -m 0644 deploy/systemd/*.service "$root/usr/lib/systemd/system/"
 	install -m 0644 LICENSE "$root/usr/share/doc/weir/copyright"
 	install -d -m 0755 "$root/etc/weir"
@@ -52,8 +56,9 @@ Recommends: ca-certificates
 Installed-Size: $(du -ks "$root" | cut -f1)
 Description: durable local write-ahead buffer
  Producers push records over a Unix socket and get an ack once a record is as
- safe as they asked for; weir ships the records to an HTTP endpoint, NATS,
- PostgreSQL or a file, at least once, across crashes, full disks and outages.
+ safe as they asked for; weir ships the records to an HTTP endpoint, a weida
+ broker, NATS, PostgreSQL or a file, at least once, across crashes, full disks
+ and outages. The broker and its tools are the command weida.
 CONTROL
 	find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	dpkg-deb --root-owner-group -Zxz --build "$root" "dist/weir_$1.deb" >/dev/null

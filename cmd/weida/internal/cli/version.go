@@ -11,6 +11,9 @@ import (
 	"github.com/weir-agent/weir/weida/wire"
 )
 
+// release and commit are set by deploy/build.sh; otherwise Go's own notes of the build say what they know.
+var release, commit string
+
 // buildInfo says what was built, from what, for what.
 type buildInfo struct {
 	Version string `json:"version"`
@@ -23,6 +26,10 @@ type buildInfo struct {
 
 func build() buildInfo {
 	b := buildInfo{Version: "unknown", Commit: "unknown", Wire: wire.Version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
+	if release != "" {
+		b.Version, b.Commit = release, commit
+		return b
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
