@@ -30,7 +30,7 @@ sinks-servers: ## install the servers that the tests of the sinks use, where the
 
 sinks-test: sinks-servers ## the sinks against real servers that are killed, and the ledger of each
 	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/natssink/... ./sinks/pgsink/...
-	CI=true $(GO) test -count=1 -v -run 'Ledger|LeftOut|Examples|DocumentsWork/(nats|postgres)' ./cmd/weir
+	CI=true $(GO) test -count=1 -v -run 'Ledger|Held|LeftOut|Examples|DocumentsWork/(nats|postgres)' ./cmd/weir
 
 docs: ## write the references that follow from the code
 	$(GO) run ./cmd/weir/internal/docgen -docs docs

@@ -421,6 +421,36 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
+// A sink that is killed and comes back costs what was under way, which is told, and not the pipeline.
+func TestKilledSinkComesBack(t *testing.T) {
+	for carrier, place := range map[string]string{"quic": fmt.Sprintf("weida://127.0.0.1:%d/p", freePort(t)), "unix": unixPlace(t)} {
+		t.Run(carrier, func(t *testing.T) {
+			r, w := inputPipe(t)
+			sink, address := serve(t, nil, "--sink", place)
+			send := start(t, r, nil, "send", address)
+			fmt.Fprintln(w, "before")
+			sink.out.wait(t, contains("before\n"))
+			if err := sink.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			<-sink.done
+			fmt.Fprintln(w, "meanwhile") // is lost with the link, or waits for the next
+			again, _ := serve(t, nil, "--sink", place)
+			send.note.wait(t, contains("connected again"))
+			fmt.Fprintln(w, "after")
+			again.out.wait(t, contains("after\n"))
+			w.Close()
+			got := send.end()
+			if all := strings.Contains(got.err, "3 of 3 messages arrived, 3 were taken"); all != (got.code == 0) {
+				t.Errorf("got status %d, error %s", got.code, got.err)
+			}
+			if sum := again.stop(); !strings.HasSuffix(sum.out, "after\n") || sum.code != 0 {
+				t.Errorf("got %+v", sum)
+			}
+		})
+	}
+}
+
 // Another key at the same address is not the one that was there, and the command that waited says so.
 func TestAnotherComesBack(t *testing.T) {
 	place := fmt.Sprintf("weida://127.0.0.1:%d/p", freePort(t))
@@ -522,6 +552,7 @@ func TestTooLong(t *testing.T) {
 func TestTornLines(t *testing.T) {
 	_, address := serve(t, nil, "--echo", unixPlace(t))
 	run(t, strings.NewReader("a\nb\x00"), "request", "--framing", "nul", address).want(t, 0, "a\nb\x00", "")
+	run(t, nil, "request", "--data", "a", "--timeout", "0", address).want(t, 0, "a\n", "") // no limit, and not none left
 	run(t, nil, "request", "--data", "a\nb", address).want(t, 0, "a\nb\n", "--framing length keeps them apart")
 }
 

@@ -104,7 +104,7 @@ var edges = map[string][]string{
 
 	"cmd/weir-bench":                   {"cmd/weir-bench/internal/cli"},
 	"cmd/weir-bench/internal/load":     {"ingest/frame", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
-	"cmd/weir-bench/internal/baseline": {"cmd/weir-bench/internal/load", "wab/record", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
+	"cmd/weir-bench/internal/baseline": {"cmd/weir-bench/internal/load", "ingest/frame", "wab/record", "github.com/klauspost/crc32", "github.com/HdrHistogram/hdrhistogram-go", "golang.org/x/sys/unix"},
 	"cmd/weir-bench/internal/compare":  {"cmd/weir-bench/internal/load", "ingest/frame", "wab/record"},
 	"cmd/weir-bench/internal/proc":     {},
 	"cmd/weir-bench/internal/streams": {

@@ -3,10 +3,15 @@ package broker
 // window is the set of the ids that were admitted last, at most size of them.
 type window struct {
 	size  int
-	known map[ID]Seq
+	known map[ID]mark
 	order []dated // oldest first; one whose id is not known under that age any more is left over
 	age   uint64
-	ages  map[ID]uint64
+}
+
+// mark is what is known of an id: the message that came with it last, and when.
+type mark struct {
+	seq Seq
+	age uint64
 }
 
 type dated struct {
@@ -15,12 +20,12 @@ type dated struct {
 }
 
 func newWindow(size int) window {
-	return window{size: size, known: map[ID]Seq{}, ages: map[ID]uint64{}}
+	return window{size: size, known: map[ID]mark{}}
 }
 
 func (w *window) find(id ID) (Seq, bool) {
-	seq, ok := w.known[id]
-	return seq, ok
+	m, ok := w.known[id]
+	return m.seq, ok
 }
 
 func (w *window) add(id ID, seq Seq) {
@@ -28,7 +33,7 @@ func (w *window) add(id ID, seq Seq) {
 		return
 	}
 	w.age++
-	w.known[id], w.ages[id] = seq, w.age
+	w.known[id] = mark{seq, w.age}
 	w.order = append(w.order, dated{id, w.age})
 	for len(w.known) > w.size || len(w.order) > 2*w.size {
 		w.trim()
@@ -38,12 +43,11 @@ func (w *window) add(id ID, seq Seq) {
 func (w *window) trim() {
 	oldest := w.order[0]
 	w.order = w.order[1:]
-	if w.ages[oldest.id] == oldest.age {
+	if w.known[oldest.id].age == oldest.age {
 		w.remove(oldest.id)
 	}
 }
 
 func (w *window) remove(id ID) {
 	delete(w.known, id)
-	delete(w.ages, id)
 }

@@ -56,8 +56,12 @@ const (
 
 // connect dials, again and again as long as --wait allows and trying again can help.
 func (d *dialling) connect(ctx context.Context, e endpoint, address string) error {
-	limit, cancel := context.WithTimeout(ctx, max(d.wait, d.timeout))
+	limit, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if d.timeout > 0 {
+		limit, cancel = context.WithTimeout(ctx, max(d.wait, d.timeout))
+		defer cancel()
+	}
 	begun := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := e.Connect(limit, address)

@@ -25,7 +25,7 @@ func newRequest() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "request ADDRESS",
 		Short: "Send each message of standard input as a request and print the reply",
-		Long: framing.Describe() + "\n\nOne request is answered before the next is sent. With raw the request and its reply are streamed at the same time. The first request that fails ends the " +
+		Long: framing.Describe() + "\n\nOne request is answered before the next is sent. With raw the request and its reply are streamed at the same time, and take as long as they take. The first request that fails ends the " +
 			"command; standard error says why, and whether it may have had an effect all the same.",
 		Example: "  weida request weida://sha256:9f86…@host:7443/greet --data Ada\n  weida request \"$ADDRESS\" --framing raw < question > answer",
 		Args:    cobra.ExactArgs(1),

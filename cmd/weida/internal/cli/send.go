@@ -39,7 +39,7 @@ func newSend() *cobra.Command {
 		Short: "Send each message of standard input",
 		Long: framing.Describe() + "\n\nThe exit status is 0 only if the other side's transport has every message and, where the application there says what it has taken, as weida serve does, it has said " +
 			"so of every one. An application that says nothing may have refused what was small, and may lose what it has not read when this command ends, for which --linger waits. With --confirm each " +
-			"message is a request, and counts when the application has answered it. Where the link is lost, messages wait for it to come back, and one that had certainly not arrived is sent again. " +
+			"message is a request, and counts when the application has answered it. Where the link is lost, messages wait for it to come back, and one that had certainly not arrived is sent again; of which that is not known is told at the end. " +
 			"Between two of these tools messages stay in order.",
 		Example: "  printf 'hello\\nworld\\n' | weida send weida://sha256:9f86…@host:7443/logs\n" +
 			"  tail -f app.log | weida send --confirm --repeat \"$ADDRESS\"\n" +

@@ -29,11 +29,14 @@ type tally struct {
 
 	mu             sync.Mutex
 	begun, arrived int
-	reported       int
-	unreported     int           // and not watched any more
-	watched        []sentMessage // at most maxUnreported, oldest first
-	silent         bool          // no report came within patience
-	first          error         // why the first that has not arrived has not
+	unknown        int   // of which it is not known whether they have arrived
+	first          error // why the first that has not arrived has not
+
+	// What follows is of the one goroutine that waits for receipts, and of whoever has waited for that.
+	watched    []sentMessage // at most maxUnreported, oldest first
+	reported   int
+	unreported int  // and not watched any more
+	silent     bool // no report came within patience
 }
 
 // take counts a message that was read.
@@ -47,9 +50,12 @@ func (t *tally) take() {
 func (t *tally) settle(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil {
+	switch {
+	case err == nil:
 		t.arrived++
-	} else if t.first == nil {
+	case errors.Is(err, weida.ErrIndeterminate):
+		t.unknown++
+	case t.first == nil:
 		t.first = err
 	}
 }
@@ -58,8 +64,6 @@ func (t *tally) settle(err error) {
 func (t *tally) receipt(m sentMessage) {
 	err := m.receipt.Wait(context.Background())
 	t.settle(err)
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if err != nil {
 		_ = m.cursors.Close() // it always returns nil
 		return
@@ -70,7 +74,7 @@ func (t *tally) receipt(m sentMessage) {
 	}
 }
 
-// report waits for the report of the oldest message that is watched, and counts it. t.mu is held.
+// report waits for the report of the oldest message that is watched, and counts it.
 func (t *tally) report() {
 	m := t.watched[0]
 	if !t.silent {
@@ -88,17 +92,20 @@ func (t *tally) report() {
 	_ = m.cursors.Close() // it always returns nil
 }
 
-// reports waits for the reports that have not come, as long as one comes within patience. It fails where the other side has reported some messages and not others.
+// reports waits for the reports that have not come, as long as one comes within patience. It fails where it is not known of some messages whether they have arrived, and
+// where the other side has reported some and not others.
 func (t *tally) reports() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for len(t.watched) > 0 {
 		t.report()
 	}
-	if t.reported > 0 && t.unreported > 0 {
-		return fmt.Errorf("the other side has not said of %d messages that it has taken them", t.unreported)
+	var unknown, unreported error
+	if t.unknown > 0 {
+		unknown = fmt.Errorf("%d messages may have arrived or not: the link was lost before it was known", t.unknown)
 	}
-	return nil
+	if t.reported > 0 && t.unreported > 0 {
+		unreported = fmt.Errorf("the other side has not said of %d messages that it has taken them", t.unreported)
+	}
+	return errors.Join(unknown, unreported)
 }
 
 func (t *tally) failed() error {
@@ -109,8 +116,6 @@ func (t *tally) failed() error {
 
 // String is for the end of the command.
 func (t *tally) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	s := fmt.Sprintf("%d of %d messages arrived", t.arrived, t.begun)
 	if t.reported > 0 {
 		s += fmt.Sprintf(", %d were taken", t.reported)

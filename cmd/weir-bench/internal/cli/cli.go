@@ -76,6 +76,6 @@ func newRoot(out io.Writer) *cobra.Command {
 		Use: "weir-bench", Short: "Measure weir beside baselines of the same run",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newBaseline(out), newIngest(out), newLoad(out), newDrain(out), newDelivery(out), newRecover(out), newHostile(out), newLatency(out), newCompare(out), newSoak(out), newSyscalls(out), newWeida(out), newWeidaServe(out), newForward(out), newForwardBroker(out), newChaos(out), newChaosProduce(), newChaosConsume())
+	root.AddCommand(newBaseline(out), newIngest(out), newFloorServe(out), newLoad(out), newDrain(out), newDelivery(out), newRecover(out), newHostile(out), newLatency(out), newCompare(out), newSoak(out), newSyscalls(out), newWeida(out), newWeidaServe(out), newForward(out), newForwardBroker(out), newChaos(out), newChaosProduce(), newChaosConsume())
 	return root
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -109,7 +110,7 @@ func newIngest(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{Use: "ingest", Short: "Measure acks: how many a second, and how long each takes, by shape of load"}
 	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cases := c.baselines()
+		cases := append(c.baselines(), c.floors()...)
 		for _, s := range shapes() {
 			cases = append(cases, measure{s.name, func(ctx context.Context, dir string) (report.Sample, error) { return c.ingest(ctx, dir, s) }})
 		}
@@ -132,9 +133,7 @@ func (c *common) ingest(ctx context.Context, dir string, s shape) (report.Sample
 	if err != nil {
 		return report.Sample{}, err
 	}
-	r, err := load.Run(ctx, load.Options{
-		Socket: d.Socket, Connections: s.connections, InFlight: s.inFlight, Batch: s.batch, Tier: s.tier, Bytes: c.bytes, Duration: c.duration,
-	})
+	r, loadCPU, err := c.load(ctx, d.Socket, s)
 	if err != nil {
 		return report.Sample{}, err
 	}
@@ -146,6 +145,22 @@ func (c *common) ingest(ctx context.Context, dir string, s shape) (report.Sample
 	if err != nil {
 		return report.Sample{}, err
 	}
-	sample := report.Sample{Result: r, CPU: after.CPU - before.CPU, PeakRSS: after.PeakRSS, PerSync: float64(records) / float64(max(1, syncs))}
+	sample := report.Sample{Result: r, CPU: after.CPU - before.CPU, LoadCPU: loadCPU, PeakRSS: after.PeakRSS, PerSync: float64(records) / float64(max(1, syncs))}
 	return sample, d.Stop()
+}
+
+// load makes the load of a shape from this process, and returns the CPU time that it took of it.
+func (c *common) load(ctx context.Context, socket string, s shape) (load.Result, time.Duration, error) {
+	before, err := proc.UsageOf(os.Getpid())
+	if err != nil {
+		return load.Result{}, 0, err
+	}
+	r, err := load.Run(ctx, load.Options{
+		Socket: socket, Connections: s.connections, InFlight: s.inFlight, Batch: s.batch, Tier: s.tier, Bytes: c.bytes, Duration: c.duration,
+	})
+	if err != nil {
+		return r, 0, err
+	}
+	after, err := proc.UsageOf(os.Getpid())
+	return r, after.CPU - before.CPU, err
 }

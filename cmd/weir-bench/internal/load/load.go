@@ -32,6 +32,8 @@ type Options struct {
 	Frames int64
 	// Rate is records a second over all connections in an open loop; 0: closed loop.
 	Rate float64
+
+	dial func() (net.Conn, error) // in place of Socket
 }
 
 // Result is what a load did.
@@ -79,12 +81,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 
 // connection runs one connection: this goroutine writes, another one reads replies.
 func connection(ctx context.Context, o Options) (Result, error) {
-	nc, err := net.Dial("unix", o.Socket)
+	if o.dial == nil {
+		o.dial = func() (net.Conn, error) { return net.Dial("unix", o.Socket) }
+	}
+	nc, err := o.dial()
 	if err != nil {
 		return Result{}, fmt.Errorf("load: %w", err)
 	}
 	defer nc.Close()
-	c := &conn{o: o, nc: nc, due: make(chan time.Time, o.InFlight), request: request(o), hist: NewHistogram()}
+	c := &conn{o: o, nc: nc, window: newWindow(o.InFlight), request: request(o), hist: NewHistogram()}
 	if o.InFlight == 1 && o.Rate == 0 {
 		err = c.oneByOne(ctx)
 	} else {
@@ -112,7 +117,7 @@ type conn struct {
 	o       Options
 	nc      net.Conn
 	request []byte
-	due     chan time.Time // when each frame in flight was written or due, in order
+	window  window
 	hist    *hdrhistogram.Histogram
 	records int64
 	failed  int64
@@ -133,28 +138,46 @@ func (c *conn) oneByOne(ctx context.Context) error {
 	return nil
 }
 
+// pipelined writes in this goroutine and reads replies in another one.
 func (c *conn) pipelined(ctx context.Context) error {
 	read := make(chan error, 1)
 	go func() {
-		r := bufio.NewReaderSize(c.nc, 64<<10)
-		for began := range c.due {
-			if err := c.reply(r, began); err != nil {
-				read <- err
-				for range c.due { // let the writer go on to its end
-				}
-				return
-			}
-		}
-		read <- nil
+		err := c.readAll()
+		c.window.giveUp(err)
+		read <- err
 	}()
 	err := c.writeAll(ctx)
-	close(c.due)
+	if c.window.end() {
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // wakes a reader that has nothing to wait for; it fails only on what is closed
+	}
 	return errors.Join(err, <-read)
+}
+
+// readAll reads the replies until the window has ended and is empty. The writer is woken when what has come was read, so that its next write fills what has become
+// free at once.
+func (c *conn) readAll() error {
+	r := bufio.NewReaderSize(c.nc, 64<<10)
+	for !c.window.over() {
+		if r.Buffered() == 0 {
+			c.window.wake()
+			if _, err := r.Peek(1); err != nil {
+				if c.window.over() {
+					return nil
+				}
+				return fmt.Errorf("load: read: %w", err)
+			}
+		}
+		if err := c.reply(r, c.window.oldest()); err != nil {
+			return err
+		}
+		c.window.answer()
+	}
+	return nil
 }
 
 // writeAll writes frames while the window has room; as many as there is room for go out in one write.
 func (c *conn) writeAll(ctx context.Context) error {
-	const most = 64
+	const most = 256
 	buf := make([]byte, 0, len(c.request)*min(most, c.o.InFlight))
 	interval := time.Duration(0)
 	next := time.Now()
@@ -166,8 +189,12 @@ func (c *conn) writeAll(ctx context.Context) error {
 		if interval > 0 {
 			sleepUntil(next)
 		}
-		for n := 0; n < most && !c.enough(sent); n++ {
-			at := time.Now()
+		free := c.window.room()
+		if free == 0 {
+			return nil // the reader has failed
+		}
+		at := time.Now()
+		for n := 0; n < min(most, free) && !c.enough(sent); n++ {
 			if interval > 0 {
 				if n > 0 && time.Until(next) > 0 {
 					break
@@ -175,12 +202,7 @@ func (c *conn) writeAll(ctx context.Context) error {
 				at = next
 				next = next.Add(interval)
 			}
-			if n == 0 {
-				c.due <- at
-			} else if !c.tryDue(at) {
-				next = next.Add(-interval)
-				break
-			}
+			c.window.send(at)
 			buf = append(buf, c.request...)
 			sent++
 		}
@@ -208,15 +230,6 @@ func sleepUntil(at time.Time) {
 
 // enough reports whether so many frames are all that were asked for.
 func (c *conn) enough(sent int64) bool { return c.o.Frames > 0 && sent >= c.o.Frames }
-
-func (c *conn) tryDue(at time.Time) bool {
-	select {
-	case c.due <- at:
-		return true
-	default:
-		return false
-	}
-}
 
 // reply reads the answer to one frame.
 func (c *conn) reply(r *bufio.Reader, began time.Time) error {

@@ -19,6 +19,7 @@ import (
 type Sample struct {
 	load.Result
 	CPU     time.Duration // of the daemon
+	LoadCPU time.Duration // of what made the load; 0 where it was not told apart
 	PeakRSS int64         // bytes, of the daemon
 	PerSync float64       // records of one fdatasync
 	Sharers int           // that the CPU time is divided by, such as subscribers; 0 for none
@@ -35,9 +36,11 @@ type Case struct {
 	P99        float64 `json:"p99_us"`
 	P999       float64 `json:"p999_us"`
 	CPUMillion float64 `json:"cpu_seconds_per_million,omitempty"`
-	PeakRSS    int64   `json:"peak_rss_bytes,omitempty"`
-	PerSync    float64 `json:"records_per_fdatasync,omitempty"`
-	CPUEach    float64 `json:"cpu_percent_of_each_sharer,omitempty"`
+	// LoadMillion is the same of what made the load.
+	LoadMillion float64 `json:"load_cpu_seconds_per_million,omitempty"`
+	PeakRSS     int64   `json:"peak_rss_bytes,omitempty"`
+	PerSync     float64 `json:"records_per_fdatasync,omitempty"`
+	CPUEach     float64 `json:"cpu_percent_of_each_sharer,omitempty"`
 }
 
 // Report is a run.
@@ -108,6 +111,7 @@ func (r *Report) summarise() {
 		}
 		if mid.Records > 0 && mid.CPU > 0 {
 			c.CPUMillion = mid.CPU.Seconds() / float64(mid.Records) * 1e6
+			c.LoadMillion = mid.LoadCPU.Seconds() / float64(mid.Records) * 1e6
 		}
 		if mid.Sharers > 0 {
 			c.CPUEach = 100 * mid.CPU.Seconds() / mid.Elapsed.Seconds() / float64(mid.Sharers)
@@ -129,10 +133,10 @@ func (r *Report) Table(w io.Writer) error {
 	r.summarise()
 	fmt.Fprintf(w, "%s, %s: %s, %d cores, Linux %s, %s\n\n", r.Title, r.Began.Format(time.DateOnly), r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "case\trecords/s\tleast..most\tp50 µs\tp99 µs\tp99.9 µs\tCPU s/M\tpeak MiB\trecords/sync\tCPU % each\tfailed")
+	fmt.Fprintln(tw, "case\trecords/s\tleast..most\tp50 µs\tp99 µs\tp99.9 µs\tCPU s/M\tload CPU s/M\tpeak MiB\trecords/sync\tCPU % each\tfailed")
 	for _, c := range r.Cases {
-		fmt.Fprintf(tw, "%s\t%.0f\t%.0f..%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Name, c.Records, c.Least, c.Most, fine(c.P50), fine(c.P99), fine(c.P999),
-			orDash(c.CPUMillion), orDash(float64(c.PeakRSS)/(1<<20)), orDash(c.PerSync), orDash(c.CPUEach), c.Failed)
+		fmt.Fprintf(tw, "%s\t%.0f\t%.0f..%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Name, c.Records, c.Least, c.Most, fine(c.P50), fine(c.P99), fine(c.P999),
+			orDash(c.CPUMillion), orDash(c.LoadMillion), orDash(float64(c.PeakRSS)/(1<<20)), orDash(c.PerSync), orDash(c.CPUEach), c.Failed)
 	}
 	return tw.Flush()
 }

@@ -1,0 +1,37 @@
+package baseline
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/weir-agent/weir/cmd/weir-bench/internal/load"
+	"github.com/weir-agent/weir/wab/record"
+)
+
+// TestFloorAnswersEveryFrame: each shape of load gets an ack for each record, and the payloads are in the file.
+func TestFloorAnswersEveryFrame(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- Floor(ctx, dir, w) }()
+	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	for _, c := range []struct{ connections, inFlight, batch int }{{1, 1, 1}, {8, 1, 1}, {2, 64, 1}, {2, 4, 1000}} {
+		got, err := load.Run(t.Context(), load.Options{
+			Socket: filepath.Join(dir, "floor.sock"), Connections: c.connections, InFlight: c.inFlight, Batch: c.batch, Tier: record.Durable, Bytes: 100, Frames: 50, Duration: time.Minute,
+		})
+		if want := int64(c.connections * c.batch * 50); err != nil || got.Records != want || got.Failed != 0 {
+			t.Errorf("%+v: %d acked, %d failed, %v; want %d", c, got.Records, got.Failed, err, want)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,75 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-agent/weir/cmd/weir-bench/internal/baseline"
+	"github.com/weir-agent/weir/cmd/weir-bench/internal/proc"
+	"github.com/weir-agent/weir/cmd/weir-bench/internal/report"
+	"github.com/weir-agent/weir/wab/record"
+)
+
+// floorServe is the name of the command that floor runs in a process of its own.
+const floorServe = "floor-serve"
+
+func newFloorServe(out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use: floorServe + " DIR", Short: "Serve the floor of ingest (ingest runs it)", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return baseline.Floor(cmd.Context(), args[0], out) },
+	}
+}
+
+// floors are the shapes of ingest against the least that a server can do, each in a process of its own, as the daemon is.
+func (c *common) floors() []measure {
+	var cases []measure
+	for _, s := range shapes() {
+		if s.tier != record.Durable {
+			continue
+		}
+		cases = append(cases, measure{"floor of " + s.name, func(ctx context.Context, dir string) (report.Sample, error) { return c.floor(ctx, dir, s) }})
+	}
+	return cases
+}
+
+func (c *common) floor(ctx context.Context, dir string, s shape) (sample report.Sample, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return sample, err
+	}
+	cmd := exec.CommandContext(ctx, self, floorServe, dir)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return sample, err
+	}
+	if err := cmd.Start(); err != nil {
+		return sample, err
+	}
+	defer func() {
+		err = errors.Join(err, cmd.Process.Kill())
+		_ = cmd.Wait() // it was killed
+	}()
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		return sample, fmt.Errorf("the floor does not begin: %w", err)
+	}
+	before, err := proc.UsageOf(cmd.Process.Pid)
+	if err != nil {
+		return sample, err
+	}
+	sample.Result, sample.LoadCPU, err = c.load(ctx, filepath.Join(dir, "floor.sock"), s)
+	if err != nil {
+		return sample, err
+	}
+	after, err := proc.UsageOf(cmd.Process.Pid)
+	sample.CPU, sample.PeakRSS = after.CPU-before.CPU, after.PeakRSS
+	return sample, err
+}
