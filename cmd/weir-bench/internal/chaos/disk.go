@@ -90,4 +90,4 @@ func (d *disk) wasFull(at time.Time) bool {
 }
 
 // afterFull is how long what was done on a full disk may take to come to a consumer's log.
-const afterFull = 3 * time.Second
+const afterFull = 2 * time.Second

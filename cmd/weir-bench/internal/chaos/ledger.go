@@ -28,7 +28,7 @@ type ledger struct {
 type verdict struct {
 	acked, processed, queued, dead int
 	lost                           []uint64
-	marked                         int      // processed again, with an attempt above 1
+	marked                         int      // processed more than once, with an attempt above 1
 	excused                        int      // processed again and not marked, as the store could not note the attempt on a full disk
 	unmarked                       []uint64 // processed again, not marked, and without excuse
 	twice                          int      // numbers under several ids: the producer pushed again what had no answer
@@ -46,16 +46,16 @@ func (l *ledger) judge(wasFull func(time.Time) bool) verdict {
 		if isPoison(n) {
 			v.poisoned = append(v.poisoned, n)
 		}
-		for i, p := range times[1:] {
-			switch {
-			case p.attempt > 1:
-				v.marked++
-			case wasFull(times[i].at):
+		// A consumer that was stalled may come to an earlier attempt after another one has had a later one. So what matters is that one alone could take it for the first.
+		firsts := slices.DeleteFunc(slices.Clone(times), func(p processed) bool { return p.attempt > 1 })
+		for i := 1; i < len(firsts); i++ {
+			if wasFull(firsts[i-1].at) {
 				v.excused++
-			default:
+			} else {
 				v.unmarked = append(v.unmarked, n)
 			}
 		}
+		v.marked += len(times) - max(1, len(firsts))
 	}
 	v.processed = len(ids)
 	for _, count := range ids {

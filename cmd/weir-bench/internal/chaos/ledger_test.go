@@ -32,6 +32,13 @@ func TestJudge(t *testing.T) {
 		{"processed without an ack", ledger{processed: map[string][]processed{"a": {{1, 1, at(1)}}}}, verdict{processed: 1}},
 		{"a marked repeat", ledger{processed: map[string][]processed{"a": {{1, 2, at(2)}, {1, 1, at(1)}}}}, verdict{processed: 1, marked: 1}},
 		{"a repeat without a mark", ledger{processed: map[string][]processed{"a": {{1, 1, at(1)}, {1, 1, at(2)}}}}, verdict{processed: 1, unmarked: []uint64{1}}},
+		{"the first attempt comes last", ledger{processed: map[string][]processed{"a": {{1, 2, at(1)}, {1, 1, at(2)}}}}, verdict{processed: 1, marked: 1}},
+		{"two later attempts", ledger{processed: map[string][]processed{"a": {{1, 2, at(1)}, {1, 3, at(2)}}}}, verdict{processed: 1, marked: 1}},
+		{
+			"a first attempt again after a later one",
+			ledger{processed: map[string][]processed{"a": {{1, 1, at(1)}, {1, 2, at(2)}, {1, 1, at(3)}}}},
+			verdict{processed: 1, marked: 1, unmarked: []uint64{1}},
+		},
 		{"the disk was full then", ledger{processed: map[string][]processed{"a": {{1, 1, at(50)}, {1, 1, at(60)}}}}, verdict{processed: 1, excused: 1}},
 		{"the disk was full later", ledger{processed: map[string][]processed{"a": {{1, 1, at(1)}, {1, 1, at(50)}}}}, verdict{processed: 1, unmarked: []uint64{1}}},
 		{"two ids of one number", ledger{processed: map[string][]processed{"a": {{1, 1, at(1)}}, "b": {{1, 1, at(1)}}}}, verdict{processed: 1, twice: 1}},
