@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -350,6 +351,28 @@ func TestDeliveriesComeBack(t *testing.T) {
 			}
 			w.untilEmpty("/q")
 		})
+	}
+}
+
+// A consumer that subscribes again and again and reports nothing leaves nothing behind in the broker.
+func TestSubscribingAgainPilesNothingUp(t *testing.T) {
+	w := newWorld(t, queue("/q", broker.Config{}))
+	w.confirmed(w.producer("/q"), "a")
+	s := w.consumer(weida.Options{}, "/q", "", 1)
+	const rounds = 100
+	before := runtime.NumGoroutine()
+	for range rounds {
+		next(t, s)
+		s.Unsubscribe("")
+		w.until("/q", func(st broker.QueueStats) bool { return st.Consumers == 0 })
+		must(t, s.Subscribe(""))
+		must(t, s.Grant("", 1))
+	}
+	ctx := deadline(t)
+	for runtime.NumGoroutine() > before+rounds/2 {
+		if ctx.Err() != nil {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
 	}
 }
 
