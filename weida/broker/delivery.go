@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/weir-agent/weir/weida"
@@ -124,7 +125,7 @@ func (s *served) deliver(ctx context.Context, c *consumer, d Delivery) {
 	cursors, err := send(ctx, c.link, d)
 	if err != nil {
 		s.log.Debug("a delivery could not be written", "peer", c.link.Peer().String(), "error", err)
-		s.update(func(q *Queue) { q.Failed(d.Seq, d.Attempt) })
+		s.update(func(q *Queue) { s.notWritten(q, d, err) })
 		return
 	}
 	s.mu.Lock()
@@ -140,6 +141,16 @@ func (s *served) deliver(ctx context.Context, c *consumer, d Delivery) {
 		delete(c.watched, cursors)
 		s.mu.Unlock()
 	})
+}
+
+// notWritten gives a delivery back that could not be written. One that the consumer refused in the middle was an attempt: it counts, so that a message that nobody
+// takes dies, and it goes out again at once, since nothing else need ever happen in the queue. The lock is held.
+func (s *served) notWritten(q *Queue, d Delivery, err error) {
+	if !errors.Is(err, weida.ErrRejected) {
+		q.Failed(d.Seq, d.Attempt)
+	} else if q.Requeue(d.Seq, d.Attempt) {
+		s.totals.Requeued++
+	}
 }
 
 // send writes a message to a consumer and returns the report that was ordered on it.

@@ -603,6 +603,26 @@ func TestDeadLetterQueue(t *testing.T) {
 	}
 }
 
+// A message that its consumer refuses before all of it was written comes back as one that it did not process: nothing else need happen in the queue.
+func TestRefusedDeliveriesAreAttempts(t *testing.T) {
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{
+		{Path: "/q", Config: broker.Config{MaxAttempts: 2}, DeadLetter: "/dead"}, {Path: "/dead"},
+	}})
+	_, err := ask(t, w.producer("/q"), weida.Meta{}, strings.Repeat("x", 1<<20))
+	must(t, err)
+	small := weida.Options{Limits: weida.Limits{StreamReceiveWindow: 16 << 10, ConnectionReceiveWindow: 16 << 10}}
+	s := w.consumer(small, "/q", "", 9)
+	for _, want := range []uint64{1, 2} {
+		in, err := s.Recv(deadline(t))
+		must(t, err)
+		if got := max(1, in.Meta().DeliveryAttempt); got != want {
+			t.Errorf("attempt %d, want %d", got, want)
+		}
+		must(t, in.Close())
+	}
+	w.until("/dead", func(st broker.QueueStats) bool { return st.Messages == 1 })
+}
+
 func TestBrokerRetires(t *testing.T) {
 	w := newWorld(t, queue("/q", broker.Config{}))
 	p := w.producer("/q")
