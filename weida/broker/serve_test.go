@@ -603,6 +603,28 @@ func TestDeadLetterQueue(t *testing.T) {
 	}
 }
 
+// A dead letter that is too large for the queue for them keeps no other from it.
+func TestDeadLetterThatNeverFits(t *testing.T) {
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{
+		{Path: "/q", Config: broker.Config{MaxAttempts: 1}, DeadLetter: "/dead"},
+		{Path: "/dead", Config: broker.Config{Bytes: broker.MessageCharge + 10}},
+	}})
+	w.confirmed(w.producer("/q"), "much too large", "small")
+	s := w.consumer(weida.Options{}, "/q", "", 1)
+	_, in := next(t, s)
+	in.Reporter().Finish()
+	w.until("/q", func(st broker.QueueStats) bool { return st.Dead == 1 })
+	must(t, s.Grant("", 2))
+	_, in = next(t, s)
+	in.Reporter().Finish()
+	w.until("/dead", func(st broker.QueueStats) bool { return st.Messages == 1 })
+	w.until("/q", func(st broker.QueueStats) bool { return st.Dead == 1 && st.Messages == 1 && st.DeadLettered == 1 })
+	if got, _ := w.b.Peek("/q", 0, 9); len(got) != 1 || string(got[0].Message.Body) != "much too large" {
+		t.Errorf("left %+v", got)
+	}
+	w.want(w.consumer(weida.Options{}, "/dead", "", 1), "small/1")
+}
+
 // A message that its consumer refuses before all of it was written comes back as one that it did not process: nothing else need happen in the queue.
 func TestRefusedDeliveriesAreAttempts(t *testing.T) {
 	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{
