@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/weida"
@@ -53,6 +54,7 @@ type Broker struct {
 	log    *slog.Logger
 	queues []*served
 	byPath map[string]*served
+	retire atomic.Bool // Retire was called: that the listener closes is no fault any more
 }
 
 // New loads the stores and claims the paths of the queues on a listener. A broker whose construction failed leaves paths claimed: it is an error of
@@ -119,7 +121,7 @@ func (b *Broker) Serve(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for i, s := range b.queues {
 		wg.Go(func() {
-			if err := s.serve(ctx); err != nil && ctx.Err() == nil {
+			if err := s.serve(ctx); err != nil && ctx.Err() == nil && !b.retire.Load() {
 				b.log.Error("a queue has stopped", "queue", s.path, "error", err)
 				errs[i] = fmt.Errorf("queue %s: %w", s.path, err)
 			}
@@ -218,9 +220,10 @@ func (b *Broker) Arrived(ctx context.Context, path string, after Seq) bool {
 }
 
 // Retire ends the work of the queues (§11.6): from now on every admission is rejected, deliveries go on under the credit there is until nothing is out and nothing
-// can be handed out, or the deadline has passed. What is out then goes back. It returns what became of the deliveries of each queue; Serve is to be
-// ended after it.
+// can be handed out, or the deadline has passed. What is out then goes back. It returns what became of the deliveries of each queue. After it the listener is to be closed, and
+// Serve to be ended: a peer then learns from its link that the broker ends, and not from a path at which there is nothing any more.
 func (b *Broker) Retire(deadline time.Duration) map[string]Retirement {
+	b.retire.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	results := make([]Retirement, len(b.queues))

@@ -74,10 +74,10 @@ func Run(ctx context.Context, c Config, out io.Writer, log *slog.Logger) (err er
 	for path, r := range d.broker.Retire(time.Duration(c.Broker.ShutdownTimeout)) {
 		log.Info("retired", "queue", path, "settled", r.Settled, "unsettled", r.Unsettled, "requeued", r.Requeued)
 	}
+	// The links end before the paths do, and what was answered arrives.
+	_, err = d.runtime.Drain(drainTimeout)
 	end()
-	err = <-served
-	_, drainErr := d.runtime.Drain(drainTimeout) // so that answers that were given arrive
-	return errors.Join(err, drainErr)
+	return errors.Join(err, <-served)
 }
 
 // open opens the folder, the identity and the queues, and listens for those who ask how it is.
