@@ -678,6 +678,42 @@ func TestBrokerRetires(t *testing.T) {
 	}
 }
 
+// What was read whole before the retirement is stored and confirmed before it ends.
+func TestRetireAnswersWhatIsBeingStored(t *testing.T) {
+	st := &store{level: weida.LevelStored, gate: make(chan struct{})}
+	// It has room for that one message, so that none after it waits for the store.
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{{Path: "/q", Store: st, Config: broker.Config{Bytes: broker.MessageCharge + 1}}}})
+	p := w.producer("/q")
+	confirm := make(chan error, 1)
+	go func() {
+		_, err := ask(t, p, weida.Meta{}, "x")
+		confirm <- err
+	}()
+	w.until("/q", func(st broker.QueueStats) bool { return st.Messages == 1 })
+	admitted := make(chan uint64, 1)
+	go func() {
+		w.b.Retire(time.Minute)
+		st, _ := w.b.Stats("/q")
+		admitted <- st.Admitted
+		w.end()
+	}()
+	for retired := 0; retired < 3; { // round trips, in which a retirement that does not wait would end
+		_, err := ask(t, p, weida.Meta{}, "late")
+		if !errors.Is(err, weida.ErrRejected) {
+			t.Errorf("late: %v", err)
+			break // the store still has to be let go
+		}
+		if strings.Contains(err.Error(), "retired") {
+			retired++
+		}
+	}
+	close(st.gate)
+	if n := <-admitted; n != 1 {
+		t.Errorf("%d admitted when the retirement had ended", n)
+	}
+	must(t, <-confirm)
+}
+
 func TestTooManyAtATime(t *testing.T) {
 	o := queue("/q", broker.Config{})
 	o.MaxAdmitting = 1

@@ -27,6 +27,7 @@ type served struct {
 	mu        sync.Mutex
 	q         *Queue
 	reading   int // bytes of bodies and charges that are being read and not admitted yet
+	owed      int // producers whose messages were read whole and that are not answered yet
 	waiting   map[Seq][]*admission
 	relays    map[Seq]*weida.Reporter // of producers who want to hear of Processed
 	consumers map[*weida.Consumer]*consumer
@@ -211,9 +212,9 @@ func (s *served) retire(ctx context.Context) Retirement {
 	return r
 }
 
-// settleRetirement ends the wait of a retirement when nothing is out and nothing is left to do. The lock is held.
+// settleRetirement ends the wait of a retirement when nothing is out, nothing is left to do and everybody was answered. The lock is held.
 func (s *served) settleRetirement() {
-	if s.idle == nil || s.q.Work() || s.q.Stats().Unsettled > 0 {
+	if s.idle == nil || s.q.Work() || s.q.Stats().Unsettled > 0 || s.owed > 0 {
 		return
 	}
 	select {
