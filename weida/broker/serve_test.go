@@ -514,6 +514,31 @@ func TestStoreThatFails(t *testing.T) {
 	}
 }
 
+// What is told of a store that fails does not grow with the group that failed.
+func TestStoreErrorIsOne(t *testing.T) {
+	st := &store{level: weida.LevelStored, gate: make(chan struct{}), fail: errors.New("no space")}
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{{Path: "/q", Store: st}}})
+	p := w.producer("/q")
+	const producers = 5
+	results := make(chan error, producers)
+	for range producers {
+		go func() {
+			_, err := ask(t, p, weida.Meta{}, "x")
+			results <- err
+		}()
+	}
+	w.until("/q", func(st broker.QueueStats) bool { return st.Messages == producers })
+	close(st.gate)
+	for range producers {
+		if err := <-results; !errors.Is(err, weida.ErrRejected) {
+			t.Error(err)
+		}
+	}
+	if stats, _ := w.b.Stats("/q"); stats.StoreError == nil || stats.StoreError.Error() != "no space" {
+		t.Errorf("got %v", stats.StoreError)
+	}
+}
+
 // While one group is being stored the next one gathers.
 func TestGroupCommit(t *testing.T) {
 	st := &store{level: weida.LevelStored, gate: make(chan struct{})}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/weir-agent/weir/weida"
@@ -146,15 +147,19 @@ func (s *served) step() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(ops) > 0 {
-		s.noteStoreError(errors.Join(errs...))
+		s.noteStoreError(errs)
 	}
 	s.apply(s.q.Done(errs))
 	s.settleRetirement()
 	return true
 }
 
-// noteStoreError logs when the store begins and when it ends to fail. The lock is held.
-func (s *served) noteStoreError(err error) {
+// noteStoreError logs when the store begins and when it ends to fail. Of the errors of a step, one for each change, it keeps the first. The lock is held.
+func (s *served) noteStoreError(errs []error) {
+	var err error
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		err = errs[i]
+	}
 	switch {
 	case err != nil && s.storeErr == nil:
 		s.log.Error("the store does not take changes; messages are rejected until it does", "error", err)
