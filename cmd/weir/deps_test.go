@@ -114,7 +114,7 @@ var edges = map[string][]string{
 	"cmd/weir-bench/internal/report":  {"cmd/weir-bench/internal/load"},
 	"cmd/weir-bench/internal/forward": {"cmd/weir-bench/internal/load", "weida", "weida/broker", "weida/broker/wabstore", "wab"}, // wab: the options of a store
 	"cmd/weir-bench/internal/chaos": {
-		"clients/go", "cmd/weir-bench/internal/forward", "cmd/weir-bench/internal/proc", "weida", "weida/broker", "golang.org/x/sys/unix",
+		"clients/go", "cmd/weir-bench/internal/proc", "wab", "weida", "weida/broker", "weida/broker/wabstore", "golang.org/x/sys/unix",
 	},
 	"cmd/weir-bench/internal/cli": {
 		"cmd/weir-bench/internal/baseline", "cmd/weir-bench/internal/chaos", "cmd/weir-bench/internal/compare", "cmd/weir-bench/internal/forward", "cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "cmd/weir-bench/internal/report",

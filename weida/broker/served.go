@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/weir-agent/weir/weida"
 	"github.com/weir-agent/weir/weida/wire"
@@ -38,6 +39,9 @@ type served struct {
 	idle      chan struct{} // of a retirement: closed when nothing is out; nil before it
 	totals    Totals
 	storeErr  error
+	// complained is when the log was last told of it, and complaining whether it was not told of the end.
+	complained  time.Time
+	complaining bool
 }
 
 func newServed(qo QueueOptions, o Options) (*served, error) {
@@ -152,13 +156,18 @@ func (s *served) step() bool {
 	return true
 }
 
-// noteStoreError logs when the store begins and when it ends to fail. The lock is held.
+// complainInterval is how often the log says at most that a store fails: one that is full takes and refuses changes by turns.
+const complainInterval = 10 * time.Second
+
+// noteStoreError logs that the store fails, and when it takes changes again. The lock is held.
 func (s *served) noteStoreError(err error) {
 	switch {
-	case err != nil && s.storeErr == nil:
+	case err != nil && s.storeErr == nil && time.Since(s.complained) >= complainInterval:
 		s.log.Error("the store does not take changes; messages are rejected until it does", "error", err)
-	case err == nil && s.storeErr != nil:
+		s.complained, s.complaining = time.Now(), true
+	case err == nil && s.storeErr != nil && s.complaining:
 		s.log.Info("the store takes changes again")
+		s.complaining = false
 	}
 	s.storeErr = err
 }
