@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/weir-agent/weir/weida"
@@ -15,7 +16,9 @@ type consumer struct {
 	wake chan struct{} // holds one token while queue may hold something
 	end  context.CancelFunc
 
-	queue []Delivery // guarded by the lock of the served queue
+	// Guarded by the lock of the served queue.
+	queue   []Delivery
+	watched map[*weida.Cursors]string // the reports that are waited for, and the filters of their deliveries
 }
 
 // subscription takes news of a subscription.
@@ -33,6 +36,7 @@ func (s *served) subscription(ctx context.Context, e *weida.SubscriptionEvent) {
 		case weida.Unsubscribed:
 			s.takeBack(c, func(k Key) bool { return k == key })
 			q.Unsubscribe(key)
+			c.unwatch(e.Filter)
 		case weida.ConsumerGone:
 			s.takeBack(c, func(Key) bool { return true })
 			q.Close(c.id)
@@ -50,11 +54,21 @@ func (s *served) consumer(ctx context.Context, link *weida.Consumer) *consumer {
 		return c
 	}
 	s.lastID++
-	c = &consumer{id: s.lastID, link: link, wake: make(chan struct{}, 1)}
+	c = &consumer{id: s.lastID, link: link, wake: make(chan struct{}, 1), watched: map[*weida.Cursors]string{}}
 	ctx, c.end = context.WithCancel(ctx)
 	s.consumers[link], s.byID[c.id] = c, c
 	s.work.Go(func() { s.write(ctx, c) })
 	return c
+}
+
+// unwatch turns away the reports on the deliveries of a subscription that has ended: they are the queue's again, and a consumer that subscribes again and again must not
+// pile them up. A report that has begun is heard to its end. The lock is held.
+func (c *consumer) unwatch(filter string) {
+	for cursors, f := range c.watched {
+		if f == filter {
+			_ = cursors.Close() // it always returns nil
+		}
+	}
 }
 
 // takeBack gives deliveries that were not begun back to the queue as never made. The lock is held.
@@ -111,13 +125,32 @@ func (s *served) deliver(ctx context.Context, c *consumer, d Delivery) {
 	cursors, err := send(ctx, c.link, d)
 	if err != nil {
 		s.log.Debug("a delivery could not be written", "peer", c.link.Peer().String(), "error", err)
-		s.update(func(q *Queue) { q.Failed(d.Seq, d.Attempt) })
+		s.update(func(q *Queue) { s.notWritten(q, d, err) })
 		return
 	}
 	s.mu.Lock()
 	s.totals.Delivered++
+	c.watched[cursors] = d.Key.Filter
+	if _, subscribed := s.q.Delivered(d.Key); !subscribed && s.byID[c.id] != nil {
+		c.unwatch(d.Key.Filter) // the subscription has ended meanwhile
+	}
 	s.mu.Unlock()
-	s.work.Go(func() { s.watch(ctx, d, cursors) })
+	s.work.Go(func() {
+		s.watch(ctx, d.Seq, d.Attempt, cursors)
+		s.mu.Lock()
+		delete(c.watched, cursors)
+		s.mu.Unlock()
+	})
+}
+
+// notWritten gives a delivery back that could not be written. One that the consumer refused in the middle was an attempt: it counts, so that a message that nobody
+// takes dies, and it goes out again at once, since nothing else need ever happen in the queue. The lock is held.
+func (s *served) notWritten(q *Queue, d Delivery, err error) {
+	if !errors.Is(err, weida.ErrRejected) {
+		q.Failed(d.Seq, d.Attempt)
+	} else if q.Requeue(d.Seq, d.Attempt) {
+		s.totals.Requeued++
+	}
 }
 
 // send writes a message to a consumer and returns the report that was ordered on it.
@@ -152,21 +185,21 @@ func send(ctx context.Context, link *weida.Consumer, d Delivery) (*weida.Cursors
 }
 
 // watch settles a delivery when its consumer reports it Processed, at whatever offset, and gives it back when the report, or the link, ends without that.
-func (s *served) watch(ctx context.Context, d Delivery, cursors *weida.Cursors) {
+func (s *served) watch(ctx context.Context, seq Seq, attempt uint64, cursors *weida.Cursors) {
 	defer func() { _ = cursors.Close() }() // it always returns nil
 	for {
 		if offset, ok := cursors.Offset(weida.LevelProcessed); ok {
 			s.update(func(q *Queue) {
-				if q.Settle(d.Seq) {
+				if q.Settle(seq) {
 					s.totals.Settled++
-					s.relay(d.Seq, true, offset)
+					s.relay(seq, true, offset)
 				}
 			})
 			return
 		}
 		if cursors.Changed(ctx) != nil {
 			s.update(func(q *Queue) {
-				if q.Requeue(d.Seq, d.Attempt) {
+				if q.Requeue(seq, attempt) {
 					s.totals.Requeued++
 				}
 			})

@@ -177,14 +177,17 @@ func (q *Queue) Admit(m *Message) (seq Seq, repeat bool, err error) {
 	return q.admit(m)
 }
 
-// AdmitDead is Admit for a dead letter of another queue: it is a repeat only of a message that is still in this queue. One that was settled here does not
-// stand for a message that has died again since.
+// AdmitDead is Admit for a dead letter of another queue: it is a repeat only of a message that is still in this queue and goes on living there. One that was settled here
+// does not stand for a message that has died again since, nor does one that has died here: where queues are each other's for dead letters, it is about to be settled
+// since the other queue has taken it.
 func (q *Queue) AdmitDead(m *Message) (seq Seq, repeat bool, err error) {
 	if q.closing {
 		return 0, false, ErrRetired
 	}
-	if first, known := q.ids.find(m.ID); known && q.bySeq[first] != nil {
-		return q.pendingUnder(first), true, nil
+	if first, known := q.ids.find(m.ID); known {
+		if e := q.bySeq[first]; e != nil && e.state != dead {
+			return q.pendingUnder(first), true, nil
+		}
 	}
 	return q.admit(m)
 }

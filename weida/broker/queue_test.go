@@ -488,3 +488,28 @@ func TestRefusals(t *testing.T) {
 		t.Errorf("append to a closed store: %v", errs)
 	}
 }
+
+// A dead letter that comes back to the queue where it died before that has let go of it is a message of its own: nobody else has it.
+func TestDeadLetterThatReturns(t *testing.T) {
+	r := newRig(t, broker.Config{MaxAttempts: 1}, broker.State{})
+	m := &broker.Message{ID: broker.ID{1}}
+	first, _, err := r.q.Admit(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.subscribe(1, "", 1)
+	r.want("1:1/1")
+	r.q.Requeue(first, 1)
+	if dead := r.run().Dead; len(dead) != 1 {
+		t.Fatalf("dead %v", dead)
+	}
+	second, repeat, err := r.q.AdmitDead(m)
+	if err != nil || repeat || second == first {
+		t.Fatalf("seq %d, repeat %t, %v", second, repeat, err)
+	}
+	r.q.Settle(first)
+	r.run()
+	if got := r.q.Peek(0, 9); len(got) != 1 || got[0].Seq != second {
+		t.Errorf("left %v", got)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -353,6 +354,28 @@ func TestDeliveriesComeBack(t *testing.T) {
 	}
 }
 
+// A consumer that subscribes again and again and reports nothing leaves nothing behind in the broker.
+func TestSubscribingAgainPilesNothingUp(t *testing.T) {
+	w := newWorld(t, queue("/q", broker.Config{}))
+	w.confirmed(w.producer("/q"), "a")
+	s := w.consumer(weida.Options{}, "/q", "", 1)
+	const rounds = 100
+	before := runtime.NumGoroutine()
+	for range rounds {
+		next(t, s)
+		s.Unsubscribe("")
+		w.until("/q", func(st broker.QueueStats) bool { return st.Consumers == 0 })
+		must(t, s.Subscribe(""))
+		must(t, s.Grant("", 1))
+	}
+	ctx := deadline(t)
+	for runtime.NumGoroutine() > before+rounds/2 {
+		if ctx.Err() != nil {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+	}
+}
+
 func TestByteBound(t *testing.T) {
 	const room = 10_000
 	w := newWorld(t, queue("/q", broker.Config{Bytes: room + broker.MessageCharge}))
@@ -578,6 +601,48 @@ func TestDeadLetterQueue(t *testing.T) {
 	if st, _ := w.b.Stats("/q"); st.DeadLettered != 1 || st.Settled != 1 {
 		t.Errorf("got %+v", st)
 	}
+}
+
+// A dead letter that is too large for the queue for them keeps no other from it.
+func TestDeadLetterThatNeverFits(t *testing.T) {
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{
+		{Path: "/q", Config: broker.Config{MaxAttempts: 1}, DeadLetter: "/dead"},
+		{Path: "/dead", Config: broker.Config{Bytes: broker.MessageCharge + 10}},
+	}})
+	w.confirmed(w.producer("/q"), "much too large", "small")
+	s := w.consumer(weida.Options{}, "/q", "", 1)
+	_, in := next(t, s)
+	in.Reporter().Finish()
+	w.until("/q", func(st broker.QueueStats) bool { return st.Dead == 1 })
+	must(t, s.Grant("", 2))
+	_, in = next(t, s)
+	in.Reporter().Finish()
+	w.until("/dead", func(st broker.QueueStats) bool { return st.Messages == 1 })
+	w.until("/q", func(st broker.QueueStats) bool { return st.Dead == 1 && st.Messages == 1 && st.DeadLettered == 1 })
+	if got, _ := w.b.Peek("/q", 0, 9); len(got) != 1 || string(got[0].Message.Body) != "much too large" {
+		t.Errorf("left %+v", got)
+	}
+	w.want(w.consumer(weida.Options{}, "/dead", "", 1), "small/1")
+}
+
+// A message that its consumer refuses before all of it was written comes back as one that it did not process: nothing else need happen in the queue.
+func TestRefusedDeliveriesAreAttempts(t *testing.T) {
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{
+		{Path: "/q", Config: broker.Config{MaxAttempts: 2}, DeadLetter: "/dead"}, {Path: "/dead"},
+	}})
+	_, err := ask(t, w.producer("/q"), weida.Meta{}, strings.Repeat("x", 1<<20))
+	must(t, err)
+	small := weida.Options{Limits: weida.Limits{StreamReceiveWindow: 16 << 10, ConnectionReceiveWindow: 16 << 10}}
+	s := w.consumer(small, "/q", "", 9)
+	for _, want := range []uint64{1, 2} {
+		in, err := s.Recv(deadline(t))
+		must(t, err)
+		if got := max(1, in.Meta().DeliveryAttempt); got != want {
+			t.Errorf("attempt %d, want %d", got, want)
+		}
+		must(t, in.Close())
+	}
+	w.until("/dead", func(st broker.QueueStats) bool { return st.Messages == 1 })
 }
 
 func TestBrokerRetires(t *testing.T) {
