@@ -24,6 +24,7 @@ var optional = []struct {
 	client  string // the module that is then not in the binary
 	example string // the least of a configuration
 }{
+	{"kafka", "nokafka", "github.com/twmb/", "[sink.kafka]\nbrokers = \"127.0.0.1:9092\"\ntopic = \"records\"\n"},
 	{"nats", "nonats", "github.com/nats-io/", "[sink.nats]\nurl = \"nats://127.0.0.1:4222\"\nsubject = \"records\"\n"},
 	{"postgres", "nopostgres", "github.com/jackc/", "[sink.postgres]\nurl = \"postgres://weir@127.0.0.1/weir\"\n"},
 }
