@@ -88,6 +88,9 @@ func Start(t testing.TB, c Config) *Server {
 	return s
 }
 
+// At returns what asks a broker that somebody else runs at address.
+func At(t testing.TB, address string) *Server { return &Server{t: t, Address: address} }
+
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -130,6 +133,7 @@ func (s *Server) configure(c Config) {
 		"process.roles=broker,controller", "node.id=1", "controller.quorum.voters=1@" + controller, "controller.listener.names=CONTROLLER",
 		"listeners=" + strings.Join(listeners, ","), "advertised.listeners=" + strings.Join(advertised, ","),
 		"listener.security.protocol.map=" + strings.Join(protocols, ","), "inter.broker.listener.name=DIRECT",
+		"broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=200", // one that was killed may come back when its session is over
 		"log.dirs=" + filepath.Join(s.Dir, "data"), "auto.create.topics.enable=false",
 		"offsets.topic.replication.factor=1", "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
 		"sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512", "listener.name.login.plain.sasl.jaas.config=" + plain,
@@ -237,7 +241,7 @@ func (s *Server) Client(opts ...kgo.Opt) *kgo.Client {
 
 func (s *Server) client(opts ...kgo.Opt) *kgo.Client {
 	s.t.Helper()
-	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(s.Address), kgo.MetadataMinAge(50 * time.Millisecond), kgo.DisableClientMetrics()}, opts...)...)
+	c, err := kgo.NewClient(append([]kgo.Opt{kgo.SeedBrokers(strings.Split(s.Address, ",")...), kgo.MetadataMinAge(50 * time.Millisecond), kgo.DisableClientMetrics()}, opts...)...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
