@@ -483,8 +483,7 @@ func TestBrokerAway(t *testing.T) {
 	b := sinktest.Batch("first", 10)
 	wantOutcomes(t, s.Deliver(t.Context(), b), 10, "unable to dial: dial tcp "+server.Address+": connect: connection refused", sinks.Retry)
 	all := []sinks.Batch{b}
-	server.Run()
-	server.AwaitReady()
+	server.Restart()
 	deliverAll(t, s, b)
 	attempts := 0
 	for kill := range 2 {

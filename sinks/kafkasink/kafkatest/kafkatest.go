@@ -209,6 +209,13 @@ func (s *Server) Kill() {
 	<-s.ended
 }
 
+// Restart starts a broker that was killed, and returns when it serves.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Run()
+	s.AwaitReady()
+}
+
 // AwaitReady returns once the broker answers.
 func (s *Server) AwaitReady() {
 	s.t.Helper()
