@@ -88,6 +88,22 @@ func Start(t testing.TB, c Config) *Server {
 	return s
 }
 
+// Program writes a script like the one of this name in a download of Kafka into the folder dir.
+func Program(t testing.TB, dir, name string) {
+	t.Helper()
+	class := map[string]string{
+		"kafka-server-start.sh": "kafka.Kafka", "kafka-storage.sh": "kafka.tools.StorageTool",
+		"kafka-topics.sh": "org.apache.kafka.tools.TopicCommand", "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+	}[name]
+	if class == "" {
+		t.Fatalf("%s is not known", name)
+	}
+	text := "#!/bin/sh\nexec java '" + strings.Join(arguments(Jars(t), class), "' '") + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // At returns what asks a broker that somebody else runs at address.
 func At(t testing.TB, address string) *Server { return &Server{t: t, Address: address} }
 
@@ -171,9 +187,12 @@ func (s *Server) write(name, text string) (path string) {
 }
 
 func (s *Server) java(class string, args ...string) *exec.Cmd {
-	return exec.Command("java", append([]string{
-		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(s.jars, "*"), class,
-	}, args...)...)
+	return exec.Command("java", append(arguments(s.jars, class), args...)...)
+}
+
+// arguments are those of java that run a class of the jars in a small heap.
+func arguments(jars, class string) []string {
+	return []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(jars, "*"), class}
 }
 
 // Run starts the process and does not wait until it serves.
