@@ -4,6 +4,7 @@ package kafkasink
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -233,6 +234,26 @@ func TestLastingAnswers(t *testing.T) {
 			mu.Unlock()
 			wantOutcomes(t, s.Deliver(t.Context(), b), 3, "", sinks.Delivered)
 		})
+	}
+}
+
+// TestLateAck: an ack that comes after the end of the context is not believed.
+func TestLateAck(t *testing.T) {
+	c := fake(t)
+	s := sinkOf(t, c, Options{})
+	var cancel context.CancelFunc
+	c.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cancel()
+		return nil, nil, false // it is carried out, and answered
+	})
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	cancel = end
+	b := sinktest.Batch("b", 3)
+	wantOutcomes(t, s.Deliver(ctx, b), 3, "context canceled", sinks.Retry)
+	wantOutcomes(t, s.Deliver(t.Context(), b), 3, "", sinks.Delivered)
+	if n := s.current.client.BufferedProduceRecords(); n != 0 {
+		t.Errorf("%d records are buffered", n)
 	}
 }
 
