@@ -248,6 +248,15 @@ func TestLateAck(t *testing.T) {
 	})
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
+	a := newAnswers(ctx, 2)
+	a.set(0, nil)
+	end()
+	a.set(1, nil)
+	if got := a.take(); got[0] != nil || !errors.Is(got[1], context.Canceled) {
+		t.Errorf("one ack before the end and one after it: %v", got)
+	}
+	ctx, end = context.WithCancel(t.Context())
+	defer end()
 	cancel = end
 	b := sinktest.Batch("b", 3)
 	wantOutcomes(t, s.Deliver(ctx, b), 3, "context canceled", sinks.Retry)

@@ -156,7 +156,7 @@ func (s *Sink) attempt(ctx context.Context, l *link, b sinks.Batch) []sinks.Outc
 	if err := l.find(ctx, topic); err != nil {
 		return sinks.Same(len(b.Records), outcomeOf(l.why(ctx, err), keyed))
 	}
-	a := newAnswers(len(b.Records))
+	a := newAnswers(ctx, len(b.Records))
 	place := s.placeOf(b.Shard)
 	for i := range b.Records {
 		if err := ctx.Err(); err != nil {
@@ -168,12 +168,7 @@ func (s *Sink) attempt(ctx context.Context, l *link, b sinks.Batch) []sinks.Outc
 			a.set(i, errTooLarge)
 			continue
 		}
-		l.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
-			if err == nil {
-				err = ctx.Err() // an answer after the end is not believed
-			}
-			a.set(i, err)
-		})
+		l.client.Produce(ctx, r, func(_ *kgo.Record, err error) { a.set(i, err) })
 	}
 	select {
 	case <-a.all:
@@ -230,27 +225,32 @@ func (s *Sink) recordOf(topic string, place int32, shard int, r *record.Record) 
 
 // answers gathers what became of each record of a batch.
 type answers struct {
-	all chan struct{} // closed when each has its answer
+	ctx context.Context // of the batch
+	all chan struct{}   // closed when each has its answer
 
 	mu   sync.Mutex
 	errs []error // errGivenUp where there is no answer yet; guarded by mu; nil once taken
 	left int     // guarded by mu
 }
 
-func newAnswers(n int) *answers {
-	a := &answers{all: make(chan struct{}), errs: make([]error, n), left: n}
+func newAnswers(ctx context.Context, n int) *answers {
+	a := &answers{ctx: ctx, all: make(chan struct{}), errs: make([]error, n), left: n}
 	for i := range a.errs {
 		a.errs[i] = errGivenUp
 	}
 	return a
 }
 
-// set books the answer for record i, once each; nil for an ack. After take it counts for nothing.
+// set books the answer for record i, once each; nil for an ack, which is not believed after the end of the context. After take it
+// counts for nothing.
 func (a *answers) set(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.errs == nil {
 		return
+	}
+	if err == nil {
+		err = a.ctx.Err()
 	}
 	a.errs[i] = err
 	if a.left--; a.left == 0 {
