@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
 	"github.com/weir-agent/weir/sinks/weidasink"
@@ -78,6 +79,7 @@ type Sink struct {
 	HTTP     httpsink.Options  `toml:"http"`
 	Weida    weidasink.Options `toml:"weida"`
 	File     filesink.Options  `toml:"file"`
+	Kafka    kafkasink.Options `toml:"kafka"`
 	NATS     natssink.Options  `toml:"nats"`
 	Postgres pgsink.Options    `toml:"postgres"`
 }
@@ -105,6 +107,7 @@ const (
 	SinkFile     = "file"
 	SinkHTTP     = "http"
 	SinkWeida    = "weida"
+	SinkKafka    = "kafka"
 	SinkNATS     = "nats"
 	SinkPostgres = "postgres"
 	SinkDiscard  = "discard"
@@ -136,6 +139,7 @@ func Default() Config {
 				ConnectTimeout: weidasink.DefaultConnectTimeout, Timeout: weidasink.DefaultTimeout,
 			},
 			File:     filesink.Options{Format: filesink.FormatJSONL},
+			Kafka:    kafkasink.Default(),
 			NATS:     natssink.Default(),
 			Postgres: pgsink.Default(),
 		},

@@ -55,6 +55,10 @@ func safe(key string, field reflect.Value) string {
 		return plain(m)
 	case "sink.http.url", "sink.postgres.url":
 		return quote(SafeURL(field.String()))
+	case "sink.kafka.brokers":
+		if strings.Contains(field.String(), "@") { // which no address has
+			return quote(hidden)
+		}
 	case "sink.nats.url": // several
 		return quote(SafeURLs(field.String()))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-agent/weir/sinks/discard"
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
 	"github.com/weir-agent/weir/sinks/weidasink"
@@ -73,6 +74,8 @@ func (d *Daemon) openSink(cfg config.Config) (sinks.Sink, error) {
 		return httpsink.New(cfg.Sink.HTTP)
 	case config.SinkWeida:
 		return weidasink.New(cfg.Sink.Weida)
+	case config.SinkKafka:
+		return kafkasink.New(cfg.Sink.Kafka)
 	case config.SinkNATS:
 		return natssink.New(cfg.Sink.NATS)
 	case config.SinkPostgres:
@@ -92,6 +95,8 @@ func target(cfg config.Config) string {
 		return config.SafeURL(cfg.Sink.HTTP.URL)
 	case config.SinkWeida:
 		return cfg.Sink.Weida.URL // it holds no secret
+	case config.SinkKafka:
+		return cfg.Sink.Kafka.Brokers + " " + cfg.Sink.Kafka.Topic // checked to hold no secret
 	case config.SinkNATS:
 		return config.SafeURLs(cfg.Sink.NATS.URL) + " " + cfg.Sink.NATS.Subject
 	case config.SinkPostgres:
