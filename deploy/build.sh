@@ -53,7 +53,7 @@ Installed-Size: $(du -ks "$root" | cut -f1)
 Description: durable local write-ahead buffer
  Producers push records over a Unix socket and get an ack once a record is as
  safe as they asked for; weir ships the records to an HTTP endpoint, NATS,
- PostgreSQL or a file, at least once, across crashes, full disks and outages.
+ PostgreSQL, S3 or a file, at least once, across crashes, full disks and outages.
 CONTROL
 	find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
 	dpkg-deb --root-owner-group -Zxz --build "$root" "dist/weir_$1.deb" >/dev/null

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-agent/weir/sinks/httpsink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 )
 
@@ -80,6 +81,7 @@ type Sink struct {
 	File     filesink.Options  `toml:"file"`
 	NATS     natssink.Options  `toml:"nats"`
 	Postgres pgsink.Options    `toml:"postgres"`
+	S3       s3sink.Options    `toml:"s3"`
 }
 
 // Admin is the section [admin].
@@ -107,6 +109,7 @@ const (
 	SinkWeida    = "weida"
 	SinkNATS     = "nats"
 	SinkPostgres = "postgres"
+	SinkS3       = "s3"
 	SinkDiscard  = "discard"
 )
 
@@ -138,6 +141,7 @@ func Default() Config {
 			File:     filesink.Options{Format: filesink.FormatJSONL},
 			NATS:     natssink.Default(),
 			Postgres: pgsink.Default(),
+			S3:       s3sink.Default(),
 		},
 		Admin:   Admin{Listen: "127.0.0.1:9185"},
 		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},
