@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/logging"
 
 	"github.com/weir-agent/weir/sinks/setup"
 )
@@ -111,6 +112,7 @@ func (s *Sink) newLink(ctx context.Context, f files) (*link, error) {
 	}
 	load := []func(*config.LoadOptions) error{
 		config.WithAppID("weir"),
+		config.WithLogger(logging.Nop{}), // it would write to standard error
 		// Of the chain of credentials, whose own servers do not answer for ca_file.
 		config.WithHTTPClient(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 			t.DialContext, t.IdleConnTimeout, t.MaxResponseHeaderBytes = s.conns.Dial, idleTimeout, maxAnswerHeaderBytes

@@ -56,8 +56,8 @@ func outcomeOf(err error, l *link) sinks.Outcome {
 		text = strconv.Itoa(status) + " " + fault.ErrorCode() + ": the bucket is in the region " + region + ", not in " + l.region
 	}
 	verdict := verdictOf(fault.ErrorCode(), status)
-	if slowsDown(fault.ErrorCode()) {
-		status = http.StatusServiceUnavailable // for the drain, which sends less after it
+	if slowsDown(fault.ErrorCode()) && status != http.StatusTooManyRequests {
+		status = http.StatusServiceUnavailable // for the drain, which sends less after either
 	}
 	return say(verdict, status, text)
 }

@@ -177,11 +177,10 @@ func SecretFile(t testing.TB) string {
 // Object is one object as the server gives it.
 type Object struct {
 	Name, Type string
-	// Data is unpacked, as the ending of the name says.
-	Data []byte
+	Data       []byte
 }
 
-// Objects returns all objects of a bucket, by name.
+// Objects returns all objects of a bucket, unpacked, by name.
 func (s *Server) Objects(bucket string) []Object {
 	s.t.Helper()
 	client, all := s.Client(), map[string]Object{}
@@ -213,26 +212,28 @@ func (s *Server) object(ctx context.Context, client *s3.Client, bucket, name str
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	o := Object{Name: name, Type: aws.ToString(got.ContentType), Data: data}
-	switch filepath.Ext(name) {
+	return Unpack(s.t, Object{Name: name, Type: aws.ToString(got.ContentType), Data: data})
+}
+
+// Unpack returns o with its data unpacked, as the ending of its name says.
+func Unpack(t testing.TB, o Object) Object {
+	t.Helper()
+	var err error
+	switch filepath.Ext(o.Name) {
 	case ".zst":
-		d, err := zstd.NewReader(nil)
-		if err != nil {
-			s.t.Fatal(err)
-		}
-		defer d.Close()
-		o.Data, err = d.DecodeAll(data, nil)
-		if err != nil {
-			s.t.Fatalf("%s: %v", name, err)
+		var d *zstd.Decoder
+		if d, err = zstd.NewReader(nil); err == nil {
+			defer d.Close()
+			o.Data, err = d.DecodeAll(o.Data, nil)
 		}
 	case ".gz":
-		r, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			s.t.Fatalf("%s: %v", name, err)
+		var r *gzip.Reader
+		if r, err = gzip.NewReader(bytes.NewReader(o.Data)); err == nil {
+			o.Data, err = io.ReadAll(r)
 		}
-		if o.Data, err = io.ReadAll(r); err != nil {
-			s.t.Fatalf("%s: %v", name, err)
-		}
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", o.Name, err)
 	}
 	return o
 }
