@@ -64,7 +64,7 @@ func plainName(s string) string {
 type encoder struct {
 	format      string
 	compression string
-	plain       sync.Pool // *[]byte: what is compressed, never what is sent
+	scratch     sync.Pool // *[]byte: nothing that is sent
 	gzip        sync.Pool // *gzip.Writer
 	zstd        *zstd.Encoder
 }
@@ -72,7 +72,7 @@ type encoder struct {
 func newEncoder(o *Options) (*encoder, error) {
 	e := &encoder{format: o.Format, compression: o.Compression}
 	if e.compression == CompressionZstd {
-		z, err := zstd.NewWriter(nil)
+		z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {
 			return nil, err
 		}
@@ -87,16 +87,28 @@ func (e *encoder) object(b *sinks.Batch) []byte {
 	if e.compression == CompressionNone {
 		return e.append(make([]byte, 0, e.bytes(b)), b)
 	}
-	buf, ok := e.plain.Get().(*[]byte)
-	if !ok {
-		buf = new([]byte)
-	}
-	*buf = e.append((*buf)[:0], b)
-	out := e.compress(*buf)
-	if cap(*buf) <= maxPooledBytes {
-		e.plain.Put(buf)
-	}
+	plain, packed := e.borrow(), e.borrow()
+	*plain = e.append(*plain, b)
+	*packed = e.compress(*packed, *plain)
+	out := bytes.Clone(*packed)
+	e.giveBack(plain)
+	e.giveBack(packed)
 	return out
+}
+
+// borrow returns an empty slice.
+func (e *encoder) borrow() *[]byte {
+	if buf, ok := e.scratch.Get().(*[]byte); ok {
+		return buf
+	}
+	return new([]byte)
+}
+
+func (e *encoder) giveBack(buf *[]byte) {
+	if cap(*buf) <= maxPooledBytes {
+		*buf = (*buf)[:0]
+		e.scratch.Put(buf)
+	}
 }
 
 // bytes returns about how long append makes an empty slice.
@@ -124,16 +136,16 @@ func (e *encoder) append(dst []byte, b *sinks.Batch) []byte {
 	return dst
 }
 
-func (e *encoder) compress(plain []byte) []byte {
+func (e *encoder) compress(dst, plain []byte) []byte {
 	if e.compression == CompressionZstd {
-		return e.zstd.EncodeAll(plain, nil)
+		return e.zstd.EncodeAll(plain, dst)
 	}
-	var out bytes.Buffer
+	out := bytes.NewBuffer(dst)
 	w, ok := e.gzip.Get().(*gzip.Writer)
 	if !ok {
-		w = gzip.NewWriter(&out)
+		w = gzip.NewWriter(out)
 	}
-	w.Reset(&out)
+	w.Reset(out)
 	// A bytes.Buffer takes every write, so neither call can fail.
 	_, _ = w.Write(plain)
 	_ = w.Close()

@@ -14,11 +14,11 @@ func TestSuite(t *testing.T) {
 	server := s3test.Start(t)
 	n := 0
 	for _, tc := range []Options{
-		{},
+		Default(),
 		{Format: FormatLength, Compression: CompressionGzip, Checksum: ChecksumSHA256, Prefix: "{host}/{shard}-"},
 		{Format: FormatLength, Compression: CompressionNone, Checksum: ChecksumNone},
 	} {
-		t.Run(tc.Format+tc.Compression, func(t *testing.T) {
+		t.Run(tc.Format+" "+tc.Compression, func(t *testing.T) {
 			sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 				n++
 				bucket := fmt.Sprintf("suite-%d", n)
