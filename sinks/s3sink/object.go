@@ -22,6 +22,8 @@ const (
 	lengthBytes = 4
 	// lineBytes is about what a line of format jsonl has besides the payload.
 	lineBytes = 256
+	// windowBytes is how far back zstd looks, and about what each of its encoders keeps: larger ones make objects hardly smaller.
+	windowBytes = 512 << 10
 	// maxPooledBytes is the largest buffer that is kept for the next batch.
 	maxPooledBytes = 8 << 20
 )
@@ -72,7 +74,7 @@ type encoder struct {
 func newEncoder(o *Options) (*encoder, error) {
 	e := &encoder{format: o.Format, compression: o.Compression}
 	if e.compression == CompressionZstd {
-		z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
+		z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(windowBytes))
 		if err != nil {
 			return nil, err
 		}
