@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -76,11 +78,12 @@ func TestAnswers(t *testing.T) {
 		"clock":               {403, header{}, fault("RequestTimeTooSkewed", "clock"), sinks.Hold, 403, "403 RequestTimeTooSkewed: clock"},
 		"another region":      {301, header{"X-Amz-Bucket-Region": "eu-west-9"}, fault("PermanentRedirect", "go"), sinks.Hold, 301, "301 PermanentRedirect: the bucket is in the region eu-west-9, not in " + s3test.Region},
 		"redirect":            {307, header{"Location": "/elsewhere"}, "", sinks.Hold, 307, "307"},
+		"redirect of a GET":   {302, header{"Location": "/elsewhere"}, "", sinks.Hold, 302, "302"},
 		"malformed":           {400, header{}, fault("AuthorizationHeaderMalformed", "region"), sinks.Hold, 400, "400 AuthorizationHeaderMalformed"},
 		"storage class":       {400, header{}, fault("InvalidStorageClass", "no"), sinks.Hold, 400, "400 InvalidStorageClass"},
 		"not implemented":     {501, header{}, fault("NotImplemented", "a header"), sinks.Hold, 501, "501 NotImplemented: a header"},
 		"unknown 4xx":         {418, header{}, "", sinks.Hold, 418, "418"},
-		"secret in the words": {403, header{}, fault("AccessDenied", "you said "+s3test.SecretKey+"\x01!"), sinks.Hold, 403, "403"},
+		"secret in the words": {403, header{}, fault("AccessDenied", "you said &#10; "+s3test.SecretKey+"!"), sinks.Hold, 403, "403 AccessDenied: you said [redacted]!"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests := 0
@@ -131,8 +134,16 @@ func TestAnswerIsBounded(t *testing.T) {
 	}
 }
 
-// TestLostAnswers: what cannot be known is tried again.
+// TestLostAnswers: what cannot be known is tried again, and nobody but the drain is told of it.
 func TestLostAnswers(t *testing.T) {
+	said, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	stderr := os.Stderr
+	os.Stderr = said
+	defer func() { os.Stderr = stderr }()
 	for name, end := range map[string]string{"at once": "", "in the header": "HTTP/1.1 200 OK\r\nETag", "in the body": "HTTP/1.1 500 no\r\nContent-Length: 100\r\n\r\n<Error>"} {
 		t.Run(name, func(t *testing.T) {
 			s := scripted(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
@@ -148,6 +159,9 @@ func TestLostAnswers(t *testing.T) {
 				t.Errorf("%+v", o)
 			}
 		})
+	}
+	if text, err := os.ReadFile(said.Name()); err != nil || len(text) > 0 {
+		t.Errorf("%v, the client wrote to standard error: %s", err, text)
 	}
 }
 

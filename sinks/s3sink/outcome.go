@@ -81,8 +81,6 @@ func verdictOf(code string, status int) sinks.Verdict {
 		"BadDigest", "InvalidDigest", "IncompleteBody", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", // damaged on the way
 		"NoSuchUpload", "InvalidPart", "InvalidPartOrder": // the next attempt makes an upload of its own
 		return sinks.Retry
-	case "NotImplemented":
-		return sinks.Hold // a header that the options ask for
 	}
 	switch {
 	case slowsDown(code):
@@ -93,7 +91,7 @@ func verdictOf(code string, status int) sinks.Verdict {
 		status == http.StatusTooEarly, status == http.StatusTooManyRequests:
 		return sinks.Retry
 	case status == http.StatusNotImplemented:
-		return sinks.Hold
+		return sinks.Hold // a header that the options ask for
 	case status >= http.StatusInternalServerError, status < http.StatusMultipleChoices: // an error in an answer that began well
 		return sinks.Retry
 	}
