@@ -31,11 +31,12 @@ sinks-servers: ## install the servers that the tests of the sinks use, where the
 	@cmp -s $(KAFKA)/pom.xml sinks/kafkasink/kafkatest/pom.xml || { rm -rf $(KAFKA) && \
 		mvn -q -B -f sinks/kafkasink/kafkatest/pom.xml dependency:copy-dependencies -DoutputDirectory=$(KAFKA) && \
 		cp sinks/kafkasink/kafkatest/pom.xml $(KAFKA); }
+	command -v versitygw >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/versity/versitygw/cmd/versitygw@latest
 	command -v nats >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/natscli/nats@latest
 
 sinks-test: sinks-servers ## the sinks against real servers that are killed, and the ledger of each
-	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/kafkasink/... ./sinks/natssink/... ./sinks/pgsink/...
-	CI=true $(GO) test -count=1 -v -run 'Ledger|Held|LeftOut|Examples|DocumentsWork/(kafka|nats|postgres)' ./cmd/weir
+	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/kafkasink/... ./sinks/natssink/... ./sinks/pgsink/... ./sinks/s3sink/...
+	CI=true $(GO) test -count=1 -v -run 'Ledger|Held|LeftOut|Examples|DocumentsWork/(kafka|nats|postgres|s3)' ./cmd/weir
 
 docs: ## write the references that follow from the code
 	$(GO) run ./cmd/weir/internal/docgen -docs docs
@@ -56,7 +57,7 @@ lint: ## formatting, vet, staticcheck and the import table
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs $(GO) run $(GOFUMPT) -l); \
 		if [ -n "$$bad" ]; then echo "not formatted (run: go run $(GOFUMPT) -w .):"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags nokafka,nonats,nopostgres ./sinks/... ./cmd/weir/...
+	$(GO) vet -tags nokafka,nonats,nopostgres,nos3 ./sinks/... ./cmd/weir/...
 	GOOS=darwin GOARCH=arm64 $(GO) build ./cmd/weir/... ./cmd/weida/... ./wab/... ./clients/go/...
 	GOOS=windows $(GO) build ./weida ./weida/wire ./weida/transport/... ./cmd/weida
 	GOOS=darwin $(GO) vet ./weida/... ./cmd/weida/...

@@ -46,6 +46,11 @@ var edges = map[string][]string{
 	"sinks/kafkasink/kafkatest": {"github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	"sinks/pgsink":              {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
 	"sinks/pgsink/pgtest":       {"github.com/jackc/pgx/v5"},
+	"sinks/s3sink": {
+		"sinks", "sinks/filesink", "sinks/setup", "github.com/aws/aws-sdk-go-v2/...", "github.com/aws/smithy-go/...",
+		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
+	},
+	"sinks/s3sink/s3test": {"github.com/aws/aws-sdk-go-v2/...", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
@@ -70,7 +75,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
-		"internal/units", "sinks/httpsink", "sinks/filesink", "sinks/kafkasink", "sinks/natssink", "sinks/pgsink", "sinks/weidasink", "github.com/BurntSushi/toml",
+		"internal/units", "sinks/httpsink", "sinks/filesink", "sinks/kafkasink", "sinks/natssink", "sinks/pgsink", "sinks/s3sink", "sinks/weidasink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -79,7 +84,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/kafkasink", "sinks/natssink", "sinks/pgsink", "sinks/weidasink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/kafkasink", "sinks/natssink", "sinks/pgsink", "sinks/s3sink", "sinks/weidasink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",

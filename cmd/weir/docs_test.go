@@ -221,7 +221,7 @@ func TestDocumentsWork(t *testing.T) {
 			}
 			env := needs(t, file, filepath.Join(dir, "bin"))
 			text := script(t, file, blocks)
-			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222", "127.0.0.1:9092", "127.0.0.1:9093"} { // of an endpoint, NATS and Kafka
+			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222", "127.0.0.1:9092", "127.0.0.1:9093", "127.0.0.1:7070"} { // of an endpoint, NATS, Kafka and S3
 				text = strings.ReplaceAll(text, address, freeAddress(t))
 			}
 			text = strings.ReplaceAll(text, "weida broker run", "weida broker run --listen "+freeAddress(t))

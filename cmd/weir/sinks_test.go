@@ -28,6 +28,7 @@ var optional = []struct {
 	{"kafka", "nokafka", "github.com/twmb/", "[sink.kafka]\nbrokers = \"127.0.0.1:9092\"\ntopic = \"records\"\n"},
 	{"nats", "nonats", "github.com/nats-io/", "[sink.nats]\nurl = \"nats://127.0.0.1:4222\"\nsubject = \"records\"\n"},
 	{"postgres", "nopostgres", "github.com/jackc/", "[sink.postgres]\nurl = \"postgres://weir@127.0.0.1/weir\"\n"},
+	{"s3", "nos3", "github.com/aws/", "[sink.s3]\nbucket = \"records\"\n"},
 }
 
 // TestSinksCanBeLeftOut: a build with the tags has no client of the engines, and says so where one is configured.

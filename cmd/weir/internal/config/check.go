@@ -13,6 +13,7 @@ import (
 	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 )
 
 const maxSocketPath = 107
@@ -41,7 +42,7 @@ func (c *Config) check() (faults []fault) {
 		wrong(len(p.path) > maxSocketPath, p.key, "%q has %d bytes; a socket path has at most %d: use a shorter one", p.path, len(p.path), maxSocketPath)
 	}
 	wrong(c.Socket.Path == c.Admin.Socket, "admin.socket", "must differ from socket.path")
-	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkKafka, SinkNATS, SinkPostgres, SinkDiscard}
+	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkKafka, SinkNATS, SinkPostgres, SinkS3, SinkDiscard}
 	wrong(!slices.Contains(sinks, c.Sink.Type), "sink.type", "%q is not a sink: use %s", c.Sink.Type, anyOf(sinks))
 	levels := []string{"debug", "info", "warn", "error"}
 	wrong(!slices.Contains(levels, c.Log.Level), "log.level", "%q: use %s", c.Log.Level, anyOf(levels))
@@ -69,6 +70,9 @@ func (c *Config) check() (faults []fault) {
 	case SinkPostgres:
 		leftOut(pgsink.Built, "nopostgres")
 		faults = append(faults, ofOptions(SinkPostgres, c.Sink.Postgres.Check())...)
+	case SinkS3:
+		leftOut(s3sink.Built, "nos3")
+		faults = append(faults, ofOptions(SinkS3, c.Sink.S3.Check())...)
 	case SinkFile:
 		files := []string{filesink.FormatJSONL, filesink.FormatLines}
 		wrong(!slices.Contains(files, c.Sink.File.Format), "sink.file.format", "%q: use %s", c.Sink.File.Format, anyOf(files))

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 )
 
@@ -82,6 +83,7 @@ type Sink struct {
 	Kafka    kafkasink.Options `toml:"kafka"`
 	NATS     natssink.Options  `toml:"nats"`
 	Postgres pgsink.Options    `toml:"postgres"`
+	S3       s3sink.Options    `toml:"s3"`
 }
 
 // Admin is the section [admin].
@@ -110,6 +112,7 @@ const (
 	SinkKafka    = "kafka"
 	SinkNATS     = "nats"
 	SinkPostgres = "postgres"
+	SinkS3       = "s3"
 	SinkDiscard  = "discard"
 )
 
@@ -142,6 +145,7 @@ func Default() Config {
 			Kafka:    kafkasink.Default(),
 			NATS:     natssink.Default(),
 			Postgres: pgsink.Default(),
+			S3:       s3sink.Default(),
 		},
 		Admin:   Admin{Listen: "127.0.0.1:9185"},
 		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},

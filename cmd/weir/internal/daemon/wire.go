@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/weir-agent/weir/cmd/weir/internal/config"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 	"github.com/weir-agent/weir/wab"
 )
@@ -80,6 +82,8 @@ func (d *Daemon) openSink(cfg config.Config) (sinks.Sink, error) {
 		return natssink.New(cfg.Sink.NATS)
 	case config.SinkPostgres:
 		return pgsink.New(cfg.Sink.Postgres)
+	case config.SinkS3:
+		return s3sink.New(cfg.Sink.S3)
 	case config.SinkDiscard:
 		return new(discard.Sink), nil
 	}
@@ -101,6 +105,8 @@ func target(cfg config.Config) string {
 		return config.SafeURLs(cfg.Sink.NATS.URL) + " " + cfg.Sink.NATS.Subject
 	case config.SinkPostgres:
 		return config.SafeURL(cfg.Sink.Postgres.URL) + " " + cfg.Sink.Postgres.Table
+	case config.SinkS3:
+		return strings.TrimSpace(config.SafeURL(cfg.Sink.S3.Endpoint) + " s3://" + cfg.Sink.S3.Bucket + "/" + cfg.Sink.S3.Prefix)
 	}
 	return ""
 }
