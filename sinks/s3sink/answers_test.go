@@ -13,8 +13,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"pgregory.net/rapid"
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/s3sink/s3test"
@@ -110,6 +112,83 @@ func TestAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRetryAfter: what a server asks for is passed on to the drain, which bounds it.
+func TestRetryAfter(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"7": 7 * time.Second, "": 0, "0": 0, "-7": 0, "soon": 0, "2147483647": 2147483647 * time.Second, "99999999999999999999": 0,
+	} {
+		s := scripted(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Retry-After", text)
+			w.WriteHeader(http.StatusServiceUnavailable)
+		})
+		if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Retry || o.RetryAfter != want {
+			t.Errorf("%q: %+v, want %v", text, o, want)
+		}
+	}
+}
+
+// TestAnyAnswer: whatever a server says, each record has one outcome that is in bounds, and no object counts as written without a 2xx
+// and an ETag for it.
+func TestAnyAnswer(t *testing.T) {
+	s := scripted(t, Options{MultipartBytes: minMultipartBytes, Format: FormatLength, Compression: CompressionNone}, nil)
+	plain := s.current
+	small, large := sinktest.Batch("small", 1), sinktest.Batch("large", 1)
+	large.Records[0].Payload = make([]byte, minMultipartBytes+1)
+	rapid.Check(t, func(rt *rapid.T) {
+		batch := rapid.SampledFrom([]sinks.Batch{small, large}).Draw(rt, "batch")
+		good := true // so far
+		l := *plain
+		l.api = s3.New(plain.api.Options(), func(o *s3.Options) {
+			o.HTTPClient = answering(func(r *http.Request) *http.Response {
+				answer := &http.Response{Header: http.Header{}, Request: r}
+				answer.StatusCode = rapid.SampledFrom([]int{200, 200, 200, 204, 301, 400, 403, 404, 413, 500, 503, 199, 999}).Draw(rt, "status")
+				for _, name := range []string{"Etag", "X-Amz-Bucket-Region", "Retry-After", "X-Amz-Checksum-Crc32", "Content-Type"} {
+					if rapid.Bool().Draw(rt, name) {
+						answer.Header.Set(name, rapid.SampledFrom([]string{"a", "7", "\x01\xff", strings.Repeat("x", 1000)}).Draw(rt, "value"))
+					}
+				}
+				body := ""
+				for _, piece := range rapid.SliceOfN(rapid.SampledFrom([]string{
+					"<Error>", "</Error>", "<Code>", "</Code>", "AccessDenied", "InternalError", "<Message>", "</Message>", "\x00\xff", " ", "<?xml?>", "<!DOCTYPE a>", "&lt;", "&",
+					"<InitiateMultipartUploadResult><UploadId>u</UploadId></InitiateMultipartUploadResult>", `<CompleteMultipartUploadResult><ETag>"e"</ETag></CompleteMultipartUploadResult>`,
+				}), 0, 6).Draw(rt, "body") {
+					body += piece
+				}
+				answer.Body = io.NopCloser(strings.NewReader(body))
+				good = good && answer.StatusCode/100 == 2 && (answer.Header.Get("Etag") != "" || strings.Contains(body, "MultipartUploadResult"))
+				return answer
+			})
+		})
+		s.mu.Lock()
+		s.current = &l
+		s.mu.Unlock()
+		out := s.Deliver(t.Context(), batch)
+		if len(out) != len(batch.Records) {
+			rt.Fatalf("%d outcomes", len(out))
+		}
+		o := out[0]
+		if o.Verdict == sinks.Invalid || o.Verdict == sinks.Reject || len(o.Reason) > 256 || (o.Reason == "") != (o.Verdict == sinks.Delivered) {
+			rt.Fatalf("%+v", o)
+		}
+		if o.Verdict == sinks.Delivered && !good {
+			rt.Fatal("an object counts as written that the server did not take")
+		}
+	})
+}
+
+// answering is a client that gets its answers from a function.
+type answering func(r *http.Request) *http.Response
+
+func (a answering) Do(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_, _ = io.Copy(io.Discard, r.Body) // the test is of the answer
+	}
+	if r.Method == http.MethodDelete { // the abort, which nobody waits for
+		return &http.Response{StatusCode: http.StatusNoContent, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	}
+	return a(r), nil
 }
 
 // TestAnswerIsBounded: a server that never stops to say what is wrong is not listened to for longer than a megabyte.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -40,26 +41,39 @@ func outcomeOf(err error, l *link) sinks.Outcome {
 		return say(sinks.Retry, 0, err.Error())
 	}
 	answer, ok := errors.AsType[*smithyhttp.ResponseError](err)
-	if !ok || answer.Response == nil {
+	if !ok || answer.Response == nil || answer.Response.Response == nil {
 		if _, ok := errors.AsType[*smithy.OperationError](err); ok {
 			return say(sinks.Hold, 0, err.Error()) // the client cannot make a request of such options
 		}
 		return say(sinks.Retry, 0, err.Error())
 	}
-	status := answer.HTTPStatusCode()
+	status, header := answer.HTTPStatusCode(), answer.Response.Header
 	fault, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
 		return say(verdictOf("", status), status, strconv.Itoa(status)+": "+answer.Err.Error())
 	}
 	text := strconv.Itoa(status) + " " + fault.ErrorCode() + ": " + fault.ErrorMessage()
-	if region := answer.Response.Header.Get(regionHeader); l != nil && region != "" && region != l.region {
+	if region := header.Get(regionHeader); l != nil && region != "" && region != l.region {
 		text = strconv.Itoa(status) + " " + fault.ErrorCode() + ": the bucket is in the region " + region + ", not in " + l.region
 	}
 	verdict := verdictOf(fault.ErrorCode(), status)
 	if slowsDown(fault.ErrorCode()) && status != http.StatusTooManyRequests {
 		status = http.StatusServiceUnavailable // for the drain, which sends less after either
 	}
-	return say(verdict, status, text)
+	o := say(verdict, status, text)
+	if verdict == sinks.Retry {
+		o.RetryAfter = retryAfter(header)
+	}
+	return o
+}
+
+// retryAfter returns what a server asks for in whole seconds; 0 for none, and for anything else. The drain bounds it.
+func retryAfter(h http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(h.Get("Retry-After"), 10, 31)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // slowsDown tells the codes by which a server asks for fewer requests.
