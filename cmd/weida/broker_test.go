@@ -89,6 +89,40 @@ func TestBrokerKeepsMessages(t *testing.T) {
 	p.stopped()
 }
 
+// A message that is too long for its consumer goes back to the queue, and the consumer does not hang or go round with it.
+func TestSubGivesBackWhatIsTooLong(t *testing.T) {
+	dir, file := brokerDir(t, "[[queue]]\npath = \"/q\"\n")
+	p, urls := broker(t, file, 1)
+	run(t, strings.NewReader("four"), "request", urls[0], "--framing", "raw").want(t, 0, "", "")
+	run(t, nil, "sub", urls[1], "--queue", "--count", "1", "--max-bytes", "3").want(t, 1, "", "--max-bytes 3")
+	run(t, nil, "queue", "peek", "/q", "--raw", "--admin", filepath.Join(dir, "a")).want(t, 0, "four", "")
+	run(t, nil, "sub", urls[1], "--queue", "--count", "1").want(t, 0, "four\n", "")
+	p.stopped()
+}
+
+// A queue that the configuration names no more, or keeps in memory now, is told of: it may hold what was confirmed.
+func TestBrokerTellsOfQueuesThatItDoesNotServe(t *testing.T) {
+	_, file := brokerDir(t, "[[queue]]\npath = \"/a\"\n[[queue]]\npath = \"/b\"\n[[queue]]\npath = \"/c\"\n")
+	p, _ := broker(t, file, 3)
+	p.stopped()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed := strings.Replace(strings.Replace(string(text), `"/a"`, `"/other"`, 1), `"/b"`, "\"/b\"\ndurability = \"memory\"", 1)
+	if err := os.WriteFile(file, []byte(renamed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, _ = broker(t, file, 3)
+	p.stopped()
+	note := p.note.wait(t, contains("serving"))
+	for name, want := range map[string]bool{"%2Fa": true, "%2Fb": true, "%2Fc": false, "%2Fother": false} {
+		if got := strings.Contains(note, "folder=queues/"+name+"\n"); got != want {
+			t.Errorf("%s: told %t, want %t", name, got, want)
+		}
+	}
+}
+
 // A second broker on the folder is refused before it touches anything.
 func TestBrokerIsAlone(t *testing.T) {
 	_, file := brokerDir(t, "[[queue]]\npath = \"/q\"\n")

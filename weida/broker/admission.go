@@ -38,7 +38,8 @@ func (s *served) incoming(ctx context.Context, in weida.Incoming) {
 			body = in.Request.Body()
 			defer func() { _ = in.Request.Close() }() // it always returns nil
 		}
-		err := s.admit(ctx, body)
+		owed, err := s.admit(ctx, body)
+		defer s.answered(owed)
 		switch {
 		case err == nil && in.Request != nil:
 			// The message is in the queue, whether the producer hears of it or not.
@@ -89,8 +90,8 @@ type admission struct {
 	repeat   bool
 }
 
-// admit reads a message and returns nil when the store has it, as this message or as one before it of the same id.
-func (s *served) admit(ctx context.Context, t *weida.IncomingTransfer) error {
+// admit reads a message and returns nil when the store has it, as this message or as one before it of the same id. owed is what it has added to the answers that are owed.
+func (s *served) admit(ctx context.Context, t *weida.IncomingTransfer) (owed int, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = t.Close() }) // it always returns nil
 	defer stop()
 	m, reserved, err := s.read(t)
@@ -99,11 +100,12 @@ func (s *served) admit(ctx context.Context, t *weida.IncomingTransfer) error {
 		if !isPeerFault(err) {
 			s.countRefusal()
 		}
-		return err
+		return 0, err
 	}
 	a := &admission{outcome: make(chan error, 1), reporter: t.Reporter(), bytes: uint64(len(m.Body))}
 	s.update(func(q *Queue) {
 		s.reading -= reserved
+		s.owed++
 		var seq Seq
 		seq, a.repeat, err = q.Admit(m)
 		switch {
@@ -118,10 +120,18 @@ func (s *served) admit(ctx context.Context, t *weida.IncomingTransfer) error {
 	})
 	select {
 	case err = <-a.outcome:
-		return err
+		return 1, err
 	case <-ctx.Done():
-		return ctx.Err()
+		return 1, ctx.Err()
 	}
+}
+
+// answered notes that answers are not owed any more.
+func (s *served) answered(owed int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed -= owed
+	s.settleRetirement()
 }
 
 // decide tells a producer what became of its message: it makes the reports that it has ordered, and lets admit return. A report on Processed waits for what the

@@ -19,7 +19,6 @@ const (
 
 	defaultMaxQueues    = 64
 	defaultMaxAdmitting = 8192
-	defaultRetry        = time.Second
 )
 
 // QueueOptions configures one queue of a broker.

@@ -514,6 +514,31 @@ func TestStoreThatFails(t *testing.T) {
 	}
 }
 
+// What is told of a store that fails does not grow with the group that failed.
+func TestStoreErrorIsOne(t *testing.T) {
+	st := &store{level: weida.LevelStored, gate: make(chan struct{}), fail: errors.New("no space")}
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{{Path: "/q", Store: st}}})
+	p := w.producer("/q")
+	const producers = 5
+	results := make(chan error, producers)
+	for range producers {
+		go func() {
+			_, err := ask(t, p, weida.Meta{}, "x")
+			results <- err
+		}()
+	}
+	w.until("/q", func(st broker.QueueStats) bool { return st.Messages == producers })
+	close(st.gate)
+	for range producers {
+		if err := <-results; !errors.Is(err, weida.ErrRejected) {
+			t.Error(err)
+		}
+	}
+	if stats, _ := w.b.Stats("/q"); stats.StoreError == nil || stats.StoreError.Error() != "no space" {
+		t.Errorf("got %v", stats.StoreError)
+	}
+}
+
 // While one group is being stored the next one gathers.
 func TestGroupCommit(t *testing.T) {
 	st := &store{level: weida.LevelStored, gate: make(chan struct{})}
@@ -676,6 +701,42 @@ func TestBrokerRetires(t *testing.T) {
 	if got, want := late.b.Retire(time.Nanosecond)["/q"], (broker.Retirement{Unsettled: 1}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
+}
+
+// What was read whole before the retirement is stored and confirmed before it ends.
+func TestRetireAnswersWhatIsBeingStored(t *testing.T) {
+	st := &store{level: weida.LevelStored, gate: make(chan struct{})}
+	// It has room for that one message, so that none after it waits for the store.
+	w := newWorld(t, broker.Options{Queues: []broker.QueueOptions{{Path: "/q", Store: st, Config: broker.Config{Bytes: broker.MessageCharge + 1}}}})
+	p := w.producer("/q")
+	confirm := make(chan error, 1)
+	go func() {
+		_, err := ask(t, p, weida.Meta{}, "x")
+		confirm <- err
+	}()
+	w.until("/q", func(st broker.QueueStats) bool { return st.Messages == 1 })
+	admitted := make(chan uint64, 1)
+	go func() {
+		w.b.Retire(time.Minute)
+		st, _ := w.b.Stats("/q")
+		admitted <- st.Admitted
+		w.end()
+	}()
+	for retired := 0; retired < 3; { // round trips, in which a retirement that does not wait would end
+		_, err := ask(t, p, weida.Meta{}, "late")
+		if !errors.Is(err, weida.ErrRejected) {
+			t.Errorf("late: %v", err)
+			break // the store still has to be let go
+		}
+		if strings.Contains(err.Error(), "retired") {
+			retired++
+		}
+	}
+	close(st.gate)
+	if n := <-admitted; n != 1 {
+		t.Errorf("%d admitted when the retirement had ended", n)
+	}
+	must(t, <-confirm)
 }
 
 func TestTooManyAtATime(t *testing.T) {

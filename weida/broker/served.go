@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ type served struct {
 	mu        sync.Mutex
 	q         *Queue
 	reading   int // bytes of bodies and charges that are being read and not admitted yet
+	owed      int // producers whose messages were read whole and that are not answered yet
 	waiting   map[Seq][]*admission
 	relays    map[Seq]*weida.Reporter // of producers who want to hear of Processed
 	consumers map[*weida.Consumer]*consumer
@@ -149,7 +151,7 @@ func (s *served) step() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(ops) > 0 {
-		s.noteStoreError(errors.Join(errs...))
+		s.noteStoreError(errs)
 	}
 	s.apply(s.q.Done(errs))
 	s.settleRetirement()
@@ -159,8 +161,12 @@ func (s *served) step() bool {
 // complainInterval is how often the log says at most that a store fails: one that is full takes and refuses changes by turns.
 const complainInterval = 10 * time.Second
 
-// noteStoreError logs that the store fails, and when it takes changes again. The lock is held.
-func (s *served) noteStoreError(err error) {
+// noteStoreError logs that the store fails, and when it takes changes again. Of the errors of a step, one for each change, it keeps the first. The lock is held.
+func (s *served) noteStoreError(errs []error) {
+	var err error
+	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
+		err = errs[i]
+	}
 	switch {
 	case err != nil && s.storeErr == nil && time.Since(s.complained) >= complainInterval:
 		s.log.Error("the store does not take changes; messages are rejected until it does", "error", err)
@@ -220,9 +226,9 @@ func (s *served) retire(ctx context.Context) Retirement {
 	return r
 }
 
-// settleRetirement ends the wait of a retirement when nothing is out and nothing is left to do. The lock is held.
+// settleRetirement ends the wait of a retirement when nothing is out, nothing is left to do and everybody was answered. The lock is held.
 func (s *served) settleRetirement() {
-	if s.idle == nil || s.q.Work() || s.q.Stats().Unsettled > 0 {
+	if s.idle == nil || s.q.Work() || s.q.Stats().Unsettled > 0 || s.owed > 0 {
 		return
 	}
 	select {

@@ -92,16 +92,20 @@ const pollInterval = 50 * time.Millisecond
 func (c *Client) WaitReady(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
+	var last error
 	for {
 		var ready string
-		err := c.get(context.WithoutCancel(ctx), "/readyz", &ready)
+		err := c.get(ctx, "/readyz", &ready)
 		if err == nil {
 			return nil
+		}
+		if last == nil || ctx.Err() == nil { // that it was cut short says less than what came before
+			last = err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return err
+			return last
 		}
 	}
 }

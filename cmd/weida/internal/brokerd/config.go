@@ -25,6 +25,11 @@ const (
 	Memory  = "memory"  // confirmed when it is in memory
 )
 
+// safety is how safe a durability is.
+func safety(durability string) int {
+	return slices.Index([]string{Memory, Written, Flushed}, durability)
+}
+
 // size and duration are read as people write them.
 type (
 	size     int64
@@ -345,6 +350,10 @@ func (c *Config) checkQueue(i int) []fault {
 	bad(q.MaxAttempts > 0 && q.DeadLetter == "", "max_attempts", "needs dead_letter, the path of the queue for what has failed so often")
 	bad(q.DeadLetter != "" && q.MaxAttempts == 0, "dead_letter", "needs max_attempts")
 	bad(q.DeadLetter != "" && (q.DeadLetter == q.Path || !named(q.DeadLetter)), "dead_letter", "%q is not another queue of this file", q.DeadLetter)
+	for _, o := range c.Queues {
+		bad(q.DeadLetter != "" && o.Path == q.DeadLetter && safety(o.Durability) < safety(q.Durability), "dead_letter",
+			"%q is %q and this queue is %q: what was confirmed must be as safe there", o.Path, o.Durability, q.Durability)
+	}
 	return faults
 }
 

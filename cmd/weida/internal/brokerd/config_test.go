@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/weir-agent/weir/weida"
@@ -45,5 +46,30 @@ func TestOfferIsThatOfTheWeakestQueue(t *testing.T) {
 		if got := c.offer(); got != want {
 			t.Errorf("%v: got %+v, want %+v", queues, got, want)
 		}
+	}
+}
+
+// What a queue has confirmed is not handed to one that keeps it less safely.
+func TestDeadLettersAreAsSafe(t *testing.T) {
+	for name, c := range map[string]struct {
+		from, to string
+		fault    bool
+	}{
+		"flushed to flushed": {Flushed, Flushed, false},
+		"written to flushed": {Written, Flushed, false},
+		"memory to memory":   {Memory, Memory, false},
+		"flushed to written": {Flushed, Written, true},
+		"flushed to memory":  {Flushed, Memory, true},
+		"written to memory":  {Written, Memory, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Load("", func(conf *Config) {
+				conf.Trust.Anybody = true
+				conf.Queues = []Queue{{Path: "/q", Durability: c.from, MaxAttempts: 1, DeadLetter: "/dead"}, {Path: "/dead", Durability: c.to}}
+			})
+			if got := err != nil && strings.Contains(err.Error(), "queue[0].dead_letter"); got != c.fault {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,6 +114,9 @@ func (d *daemon) open() error {
 			Config: broker.Config{Bytes: int(q.MaxBytes), MaxUnsettled: q.MaxUnsettled, MaxAttempts: q.MaxAttempts, Window: q.KnownIDs},
 		})
 	}
+	if err := d.noteUnserved(); err != nil {
+		return err
+	}
 	if d.broker, err = broker.New(d.listen, options); err != nil {
 		return err
 	}
@@ -154,6 +158,21 @@ func (d *daemon) store(q *Queue) (broker.Store, error) {
 		o.Durability = record.Buffered
 	}
 	return wabstore.Open(dir, o)
+}
+
+// noteUnserved warns of the logs of queues that the configuration does not name, or keeps in memory now: what they hold was confirmed, and nobody gets it.
+func (d *daemon) noteUnserved() error {
+	folders, err := os.ReadDir(filepath.Join(d.config.Broker.DataDir, "queues"))
+	if err != nil {
+		return err
+	}
+	for _, f := range folders {
+		served := slices.ContainsFunc(d.config.Queues, func(q Queue) bool { return q.Durability != Memory && q.folder() == f.Name() })
+		if !served {
+			d.log.Warn("a queue on the disk is not served: what it holds stays there until the configuration names it again", "folder", filepath.Join("queues", f.Name()))
+		}
+	}
+	return nil
 }
 
 // observer logs what the log of a queue meets.

@@ -25,6 +25,7 @@ type sink struct {
 	frames  *frames
 	count   int           // of messages to write, 0 for no end
 	timeout time.Duration // for the rest of a message that has begun; 0 for ever
+	queue   bool          // what is not taken is somebody else's, and so must not be left out
 	note    io.Writer
 
 	written, broken int
@@ -118,6 +119,12 @@ func (s *sink) take(ctx context.Context, in *weida.IncomingTransfer) error {
 		return s.stream(in)
 	}
 	body, err := in.Collect(s.frames.maxBytes)
+	if s.queue && errors.Is(err, weida.ErrLimitExceeded) {
+		if r := in.Reporter(); r != nil {
+			r.Finish()
+		}
+		return fmt.Errorf("a message is longer than --max-bytes %d and stays in the queue", s.frames.maxBytes)
+	}
 	if err != nil {
 		s.broke("left out a message of %s: %v", in.Meta().Peer, err)
 		return nil

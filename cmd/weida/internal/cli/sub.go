@@ -93,7 +93,7 @@ func (o *subscribing) run(cmd *cobra.Command, address string) (err error) {
 		case <-ctx.Done():
 		}
 	}()
-	s := sink{out: newOutput(cmd, &o.frames, o.asJSON, o.topics), frames: &o.frames, count: o.count, timeout: o.timeout, note: cmd.ErrOrStderr()}
+	s := sink{out: newOutput(cmd, &o.frames, o.asJSON, o.topics), frames: &o.frames, count: o.count, timeout: o.timeout, queue: o.queue, note: cmd.ErrOrStderr()}
 	err = s.run(ctx, sub)
 	if !o.quiet {
 		s.sum()
