@@ -510,5 +510,11 @@ func TestBrokerAway(t *testing.T) {
 		server.Run()
 		<-done
 	}
-	t.Logf("%d batches in %d attempts over 2 kills, %d repeats", len(all)-1, attempts, wantStored(t, server, "away", all...))
+	repeats := wantStored(t, server, "away", all...)
+	server.Kill()
+	s.opts.AckTimeout = 3 * time.Second
+	if o := s.Deliver(t.Context(), sinktest.Batch("last", 1))[0]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
+		t.Errorf("with a broker that is gone: %+v", o)
+	}
+	t.Logf("%d batches in %d attempts over 2 kills, %d repeats", len(all)-1, attempts, repeats)
 }

@@ -190,23 +190,25 @@ func (l *link) over() bool {
 	}
 }
 
-// why returns the cause of an error that followed from the end of ctx or of the link, and err itself otherwise.
+// why returns the cause of an error that followed from the end of ctx, of the link or of the client's patience, with the reason
+// why there is no connection where there is none, and err itself otherwise.
 func (l *link) why(ctx context.Context, err error) error {
-	ended := ctx.Err() != nil
-	if !ended && !errors.Is(err, kgo.ErrClientClosed) && !errors.Is(err, errGivenUp) {
-		return err
-	}
-	cause := errGivenUp
-	if ended {
+	cause := err
+	switch {
+	case ctx.Err() != nil:
 		cause = context.Cause(ctx)
+	case errors.Is(err, kgo.ErrClientClosed), errors.Is(err, errGivenUp):
+		cause = errGivenUp
+	case !errors.Is(err, kgo.ErrRecordRetries):
+		return err
 	}
 	l.mu.Lock()
 	fault := l.fault
 	l.mu.Unlock()
-	if fault != nil && !errors.Is(fault, setup.ErrClosed) && !errors.Is(fault, kgo.ErrClientClosed) && !errors.Is(fault, net.ErrClosed) && !errors.Is(fault, context.Canceled) {
-		return fmt.Errorf("%w: %w", cause, fault)
+	if fault == nil || isAny(fault, setup.ErrClosed, kgo.ErrClientClosed, net.ErrClosed, context.Canceled) {
+		return cause
 	}
-	return cause
+	return fmt.Errorf("%w: %w", cause, fault)
 }
 
 // find makes sure that the cluster has the topic, as the client would wait for one that is missing. It is asked once.

@@ -64,7 +64,7 @@ func ofProducer(err error) bool {
 		kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.UnsupportedVersion, kerr.ProducerFenced, kerr.InvalidProducerEpoch)
 }
 
-func isAny(err error, these ...*kerr.Error) bool {
+func isAny(err error, these ...error) bool {
 	for _, one := range these {
 		if errors.Is(err, one) {
 			return true

@@ -4,6 +4,7 @@ package kafkatest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -274,7 +275,7 @@ func (s *Server) client(opts ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-// AddTopic makes a topic. configs are names and values in turn.
+// AddTopic makes a topic and returns when it can be produced to. configs are names and values in turn.
 func (s *Server) AddTopic(name string, partitions int, configs ...string) {
 	s.t.Helper()
 	one := kmsg.NewCreateTopicsRequestTopic()
@@ -295,9 +296,10 @@ func (s *Server) AddTopic(name string, partitions int, configs ...string) {
 	if err != nil {
 		s.t.Fatalf("topic %s: %v", name, err)
 	}
+	s.await(name, false)
 }
 
-// DeleteTopic deletes a topic.
+// DeleteTopic deletes a topic and returns when it is gone.
 func (s *Server) DeleteTopic(name string) {
 	s.t.Helper()
 	one := kmsg.NewDeleteTopicsRequestTopic()
@@ -313,6 +315,7 @@ func (s *Server) DeleteTopic(name string) {
 	if err != nil {
 		s.t.Fatalf("topic %s: %v", name, err)
 	}
+	s.await(name, true)
 }
 
 // Records returns all that is in a topic, each partition in its order.
@@ -348,13 +351,24 @@ func (s *Server) ends(topic string) map[int32]int64 {
 	s.t.Helper()
 	client := s.client()
 	defer client.Close()
+	ends, err := ends(s.t.Context(), client, topic)
+	if err != nil {
+		s.t.Fatalf("%s: %v", topic, err)
+	}
+	return ends
+}
+
+func ends(ctx context.Context, client *kgo.Client, topic string) (map[int32]int64, error) {
 	ask := kmsg.NewMetadataRequestTopic()
 	ask.Topic = kmsg.StringPtr(topic)
 	meta := kmsg.NewPtrMetadataRequest()
 	meta.Topics = append(meta.Topics, ask)
-	found, err := meta.RequestWith(s.t.Context(), client)
+	found, err := meta.RequestWith(ctx, client)
 	if err != nil {
-		s.t.Fatal(err)
+		return nil, err
+	}
+	if err := kerr.ErrorForCode(found.Topics[0].ErrorCode); err != nil {
+		return nil, err
 	}
 	one := kmsg.NewListOffsetsRequestTopic()
 	one.Topic = topic
@@ -365,18 +379,33 @@ func (s *Server) ends(topic string) map[int32]int64 {
 	}
 	req := kmsg.NewPtrListOffsetsRequest()
 	req.ReplicaID, req.Topics = -1, append(req.Topics, one)
-	resp, err := req.RequestWith(s.t.Context(), client)
+	resp, err := req.RequestWith(ctx, client)
 	if err != nil {
-		s.t.Fatal(err)
+		return nil, err
 	}
-	ends := map[int32]int64{}
+	all := map[int32]int64{}
 	for _, p := range resp.Topics[0].Partitions {
 		if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-			s.t.Fatalf("%s, partition %d: %v", topic, p.Partition, err)
+			return nil, err
 		}
-		ends[p.Partition] = p.Offset
+		all[p.Partition] = p.Offset
 	}
-	return ends
+	return all, nil
+}
+
+// await returns when a topic is there and has leaders, or, with gone, when it is not there any more: the broker answers a change
+// before it has made it.
+func (s *Server) await(topic string, gone bool) {
+	s.t.Helper()
+	for s.t.Context().Err() == nil {
+		client := s.client() // one that has not asked before
+		_, err := ends(s.t.Context(), client, topic)
+		client.Close()
+		if gone && errors.Is(err, kerr.UnknownTopicOrPartition) || !gone && err == nil {
+			return
+		}
+	}
+	s.t.Fatal(s.t.Context().Err())
 }
 
 // ID returns the header with the record's id.
