@@ -3,6 +3,8 @@
 GO ?= go
 BIN := bin
 DATA ?= weir-data
+# The jars of Kafka, in the folder where its tests look for them.
+KAFKA := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/weir/kafka
 GOFUMPT := mvdan.cc/gofumpt@v0.12.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@latest
 
@@ -23,14 +25,18 @@ test: ## run all tests that the installed toolchains allow
 		elif [ "$$CI" = true ]; then echo "missing: python3" >&2; exit 1; \
 		else echo "left out, for want of python3: that the conformance vectors are what their generator writes"; fi
 
-sinks-servers: ## install the servers that the tests of the sinks use, where they are missing (PostgreSQL: Debian, as root)
+sinks-servers: ## install the servers that the tests of the sinks use, where they are missing (PostgreSQL: Debian, as root; Kafka: mvn)
 	command -v nats-server >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/nats-server/v2@latest
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends postgresql; }
+	@cmp -s $(KAFKA)/pom.xml sinks/kafkasink/kafkatest/pom.xml || { rm -rf $(KAFKA) && \
+		mvn -q -B -f sinks/kafkasink/kafkatest/pom.xml dependency:copy-dependencies -DoutputDirectory=$(KAFKA) && \
+		cp sinks/kafkasink/kafkatest/pom.xml $(KAFKA); }
+	command -v versitygw >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/versity/versitygw/cmd/versitygw@latest
 	command -v nats >/dev/null || GOBIN=$(CURDIR)/$(BIN) GOFLAGS= $(GO) install github.com/nats-io/natscli/nats@latest
 
 sinks-test: sinks-servers ## the sinks against real servers that are killed, and the ledger of each
-	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/natssink/... ./sinks/pgsink/...
-	CI=true $(GO) test -count=1 -v -run 'Ledger|Held|LeftOut|Examples|DocumentsWork/(nats|postgres)' ./cmd/weir
+	CI=true $(GO) test -race -shuffle=on -count=1 ./sinks/kafkasink/... ./sinks/natssink/... ./sinks/pgsink/... ./sinks/s3sink/...
+	CI=true $(GO) test -count=1 -v -run 'Ledger|Held|LeftOut|Examples|DocumentsWork/(kafka|nats|postgres|s3)' ./cmd/weir
 
 docs: ## write the references that follow from the code
 	$(GO) run ./cmd/weir/internal/docgen -docs docs
@@ -51,7 +57,7 @@ lint: ## formatting, vet, staticcheck and the import table
 	@bad=$$(git ls-files -co --exclude-standard '*.go' | xargs $(GO) run $(GOFUMPT) -l); \
 		if [ -n "$$bad" ]; then echo "not formatted (run: go run $(GOFUMPT) -w .):"; echo "$$bad"; exit 1; fi
 	$(GO) vet ./...
-	$(GO) vet -tags nonats,nopostgres ./sinks/... ./cmd/weir/...
+	$(GO) vet -tags nokafka,nonats,nopostgres,nos3 ./sinks/... ./cmd/weir/...
 	GOOS=darwin GOARCH=arm64 $(GO) build ./cmd/weir/... ./cmd/weida/... ./wab/... ./clients/go/...
 	GOOS=windows $(GO) build ./weida ./weida/wire ./weida/transport/... ./cmd/weida
 	GOOS=darwin $(GO) vet ./weida/... ./cmd/weida/...

@@ -57,7 +57,7 @@ Installed-Size: $(du -ks "$root" | cut -f1)
 Description: durable local write-ahead buffer
  Producers push records over a Unix socket and get an ack once a record is as
  safe as they asked for; weir ships the records to an HTTP endpoint, a weida
- broker, NATS, PostgreSQL or a file, at least once, across crashes, full disks
+ broker, NATS, PostgreSQL, Kafka, S3 or a file, at least once, across crashes, full disks
  and outages. The broker and its tools are the command weida.
 CONTROL
 	find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

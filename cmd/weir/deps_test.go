@@ -39,8 +39,18 @@ var edges = map[string][]string{
 	"sinks/setup":             {},
 	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys"},
 	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
-	"sinks/pgsink":            {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
-	"sinks/pgsink/pgtest":     {"github.com/jackc/pgx/v5"},
+	"sinks/kafkasink": {
+		"sinks", "sinks/setup", "wab/record", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo",
+		"github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/sasl/...",
+	},
+	"sinks/kafkasink/kafkatest": {"github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
+	"sinks/pgsink":              {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
+	"sinks/pgsink/pgtest":       {"github.com/jackc/pgx/v5"},
+	"sinks/s3sink": {
+		"sinks", "sinks/filesink", "sinks/setup", "github.com/aws/aws-sdk-go-v2/...", "github.com/aws/smithy-go/...",
+		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
+	},
+	"sinks/s3sink/s3test": {"github.com/aws/aws-sdk-go-v2/...", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},
@@ -65,7 +75,7 @@ var edges = map[string][]string{
 
 	"cmd/weir": {"cmd/weir/internal/cli"},
 	"cmd/weir/internal/config": {
-		"internal/units", "sinks/httpsink", "sinks/filesink", "sinks/natssink", "sinks/pgsink", "sinks/weidasink", "github.com/BurntSushi/toml",
+		"internal/units", "sinks/httpsink", "sinks/filesink", "sinks/kafkasink", "sinks/natssink", "sinks/pgsink", "sinks/s3sink", "sinks/weidasink", "github.com/BurntSushi/toml",
 	},
 	"cmd/weir/internal/metrics": {"cmd/weir/internal/admin", "github.com/prometheus/client_golang/..."},
 	"cmd/weir/internal/admin":   {"internal/unixsocket", "drain/deadletter", "wab/record"},
@@ -74,7 +84,7 @@ var edges = map[string][]string{
 	},
 	"cmd/weir/internal/daemon": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/metrics", "drain", "drain/deadletter", "ingest", "ingest/frame",
-		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/natssink", "sinks/pgsink", "sinks/weidasink", "wab", "wab/vfs",
+		"sinks", "sinks/discard", "sinks/filesink", "sinks/httpsink", "sinks/kafkasink", "sinks/natssink", "sinks/pgsink", "sinks/s3sink", "sinks/weidasink", "wab", "wab/vfs",
 	},
 	"cmd/weir/internal/cli": {
 		"cmd/weir/internal/admin", "cmd/weir/internal/config", "cmd/weir/internal/daemon", "cmd/weir/internal/receive", "clients/go",
@@ -114,7 +124,7 @@ var edges = map[string][]string{
 	"cmd/weir-bench/internal/report":  {"cmd/weir-bench/internal/load"},
 	"cmd/weir-bench/internal/forward": {"cmd/weir-bench/internal/load", "weida", "weida/broker", "weida/broker/wabstore", "wab"}, // wab: the options of a store
 	"cmd/weir-bench/internal/chaos": {
-		"clients/go", "cmd/weir-bench/internal/forward", "cmd/weir-bench/internal/proc", "weida", "weida/broker", "golang.org/x/sys/unix",
+		"clients/go", "cmd/weir-bench/internal/proc", "wab", "weida", "weida/broker", "weida/broker/wabstore", "golang.org/x/sys/unix",
 	},
 	"cmd/weir-bench/internal/cli": {
 		"cmd/weir-bench/internal/baseline", "cmd/weir-bench/internal/chaos", "cmd/weir-bench/internal/compare", "cmd/weir-bench/internal/forward", "cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "cmd/weir-bench/internal/report",

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-agent/weir/sinks/kafkasink/kafkatest"
 	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
 )
 
@@ -127,7 +128,8 @@ func blocksOf(t *testing.T, file string) (blocks []block) {
 }
 
 // needs skips the test of a document whose commands need a program that is not here: <!-- needs: PROGRAM PROGRAM -->. It returns the variables
-// that these programs need: for psql, those of a server that runs as long as the test. Of this tree's own programs weida is built into bin.
+// that these programs need: for psql, those of a server that runs as long as the test. Of this tree's own programs weida is built into bin,
+// and those of Kafka are made from its jars.
 func needs(t *testing.T, file, bin string) (env []string) {
 	t.Helper()
 	content, err := os.ReadFile(file)
@@ -141,6 +143,10 @@ func needs(t *testing.T, file, bin string) (env []string) {
 				if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "../weida").CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
+				continue
+			}
+			if strings.HasPrefix(program, "kafka-") {
+				kafkatest.Program(t, bin, program)
 				continue
 			}
 			tool(t, program, "or go install: "+filepath.Base(file)+" says how")
@@ -215,7 +221,7 @@ func TestDocumentsWork(t *testing.T) {
 			}
 			env := needs(t, file, filepath.Join(dir, "bin"))
 			text := script(t, file, blocks)
-			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222"} { // of an endpoint, and of NATS
+			for _, address := range []string{"127.0.0.1:8080", "127.0.0.1:4222", "127.0.0.1:9092", "127.0.0.1:9093", "127.0.0.1:7070"} { // of an endpoint, NATS, Kafka and S3
 				text = strings.ReplaceAll(text, address, freeAddress(t))
 			}
 			text = strings.ReplaceAll(text, "weida broker run", "weida broker run --listen "+freeAddress(t))

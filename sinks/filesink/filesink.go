@@ -155,7 +155,7 @@ func (s *Sink) encode(dst []byte, b sinks.Batch, out []sinks.Outcome) []byte {
 		r := &b.Records[i]
 		switch {
 		case s.opts.Format == FormatJSONL:
-			dst = appendObject(dst, r, s.opts.Base64)
+			dst = AppendLine(dst, r, s.opts.Base64)
 		case isLine(r.Payload):
 			dst = append(append(dst, r.Payload...), '\n')
 		default:

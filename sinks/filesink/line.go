@@ -10,8 +10,9 @@ import (
 	"github.com/weir-agent/weir/wab/record"
 )
 
-// appendObject appends r as one line of format jsonl.
-func appendObject(dst []byte, r *record.Record, base64Only bool) []byte {
+// AppendLine appends r as one line of format jsonl: an object with id, segment, index, appended and the payload, as AppendPayload
+// has it, then a line feed.
+func AppendLine(dst []byte, r *record.Record, base64Only bool) []byte {
 	dst = r.ID.AppendText(append(dst, `{"id":"`...))
 	dst = appendString(append(dst, `","segment":`...), r.Segment)
 	dst = strconv.AppendUint(append(dst, `,"index":`...), r.Index, 10)

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weir-agent/weir/weida"
 	"github.com/weir-agent/weir/weida/wire"
@@ -40,6 +41,9 @@ type served struct {
 	idle      chan struct{} // of a retirement: closed when nothing is out; nil before it
 	totals    Totals
 	storeErr  error
+	// complained is when the log was last told of it, and complaining whether it was not told of the end.
+	complained  time.Time
+	complaining bool
 }
 
 func newServed(qo QueueOptions, o Options) (*served, error) {
@@ -154,17 +158,22 @@ func (s *served) step() bool {
 	return true
 }
 
-// noteStoreError logs when the store begins and when it ends to fail. Of the errors of a step, one for each change, it keeps the first. The lock is held.
+// complainInterval is how often the log says at most that a store fails: one that is full takes and refuses changes by turns.
+const complainInterval = 10 * time.Second
+
+// noteStoreError logs that the store fails, and when it takes changes again. Of the errors of a step, one for each change, it keeps the first. The lock is held.
 func (s *served) noteStoreError(errs []error) {
 	var err error
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
 		err = errs[i]
 	}
 	switch {
-	case err != nil && s.storeErr == nil:
+	case err != nil && s.storeErr == nil && time.Since(s.complained) >= complainInterval:
 		s.log.Error("the store does not take changes; messages are rejected until it does", "error", err)
-	case err == nil && s.storeErr != nil:
+		s.complained, s.complaining = time.Now(), true
+	case err == nil && s.storeErr != nil && s.complaining:
 		s.log.Info("the store takes changes again")
+		s.complaining = false
 	}
 	s.storeErr = err
 }

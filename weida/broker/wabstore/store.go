@@ -26,24 +26,30 @@ const (
 	moveBytes    = 1 << 20  // that one Append moves at most, and four times what it appends
 	defaultSlack = 64 << 20 // bytes
 	defaultIDs   = 65536
+
+	// What a segment of the log is at most, as wab has it.
+	defaultSegment = 64 << 20
+	segmentsOfCap  = 8
 )
+
+// ErrFull: the log has no room for another message until some are settled. What is left under its cap is for moving what is alive, without which it would never be shorter.
+var ErrFull = errors.New("wabstore: the log of the queue is full")
 
 // Options configures a store. The zero value is usable.
 type Options struct {
-	// Log are the options of the log. Its Shards is always 1. MaxBytes must leave room for the messages of the queue three times.
+	// Log are the options of the log. Its Shards is always 1. MaxBytes should leave room for the messages of the queue six times.
 	Log wab.Options
 	// Durability is how safe messages and attempts are; default record.Durable, which is Stored(Flushed); record.Buffered is Stored(Written).
 	Durability record.Durability
 	// Window is how many ids of settled messages are kept; default 65536, negative: none. It should be the window of the queue.
 	Window int
-	// SlackBytes is how far the log may grow beyond twice what is alive; default 64 MiB.
+	// SlackBytes is how far the log may grow beyond twice what is alive, if that is more than two of its segments; default 64 MiB.
 	SlackBytes int64
 }
 
 // entry is a message or an id that the log must keep.
 type entry struct {
 	pos      wab.Position // at or before its record
-	at       int64        // appended bytes before it
 	size     int64
 	seq      broker.Seq
 	attempts uint64
@@ -55,17 +61,17 @@ func (e *entry) alive() bool { return e.message != nil || e.id != broker.ID{} }
 
 // Store is a durable broker.Store. Like every store it is for one goroutine.
 type Store struct {
-	opts   Options
-	log    *wab.Log
-	shard  *wab.Shard
-	order  []*entry // in the order of their records
-	bySeq  map[broker.Seq]*entry
-	known  []*entry // settled, with an id, oldest first
-	next   broker.Seq
-	base   wab.Position // at or before the newest record of kindNext
-	baseAt int64
-	bytes  int64 // appended since the start
-	alive  int64 // bytes of the entries that are alive
+	opts    Options
+	log     *wab.Log
+	shard   *wab.Shard
+	order   []*entry // in the order of their records
+	bySeq   map[broker.Seq]*entry
+	known   []*entry // settled, with an id, oldest first
+	next    broker.Seq
+	segment int64        // size of one segment, about
+	base    wab.Position // at or before the newest record of kindNext
+	bytes   int64        // appended since the start
+	alive   int64        // bytes of the entries that are alive
 }
 
 var _ broker.Store = (*Store)(nil)
@@ -90,7 +96,11 @@ func Open(dir string, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{opts: opts, log: log, shard: log.Writable()[0], bySeq: map[broker.Seq]*entry{}, next: 1}, nil
+	segment := int64(defaultSegment)
+	if opts.Log.SegmentBytes > 0 {
+		segment = opts.Log.SegmentBytes
+	}
+	return &Store{opts: opts, log: log, segment: min(segment, log.MaxBytes()/segmentsOfCap), shard: log.Writable()[0], bySeq: map[broker.Seq]*entry{}, next: 1}, nil
 }
 
 // Level returns Stored.
@@ -171,14 +181,26 @@ func (s *Store) keep(e *entry) *entry {
 	return e
 }
 
-// Append stores ops as broker.Store says. The errors are those of wab.
+// Append stores ops as broker.Store says. The errors are ErrFull and those of wab.
 func (s *Store) Append(ops []broker.Op) []error {
 	var payloads [][]byte
+	var errs []error
+	fail := func(i int, err error) {
+		if errs == nil {
+			errs = make([]error, len(ops))
+		}
+		errs[i] = errors.Join(errs[i], err)
+	}
 	ends := make([]int, len(ops)) // behind the payloads of each op
 	tier := record.Buffered
+	room := s.room()
 	for i, op := range ops {
 		switch op.Kind {
 		case broker.OpAdmit:
+			if room -= int64(broker.MessageCharge + len(op.Message.Body)); room < 0 {
+				fail(i, ErrFull)
+				break
+			}
 			payloads = appendMessage(payloads, op.Seq, 0, op.Message)
 			tier = s.opts.Durability
 		case broker.OpAttempt:
@@ -189,32 +211,31 @@ func (s *Store) Append(ops []broker.Op) []error {
 		}
 		ends[i] = len(payloads)
 	}
-	pos, at := s.shard.Stats().Appended, s.bytes
+	pos, before := s.shard.Stats().Appended, s.bytes
 	results := s.write(tier, payloads)
-	var errs []error
 	begin := 0
 	for i, op := range ops {
-		err := errors.Join(results[begin:ends[i]]...)
-		begin = ends[i]
-		if err != nil {
-			if errs == nil {
-				errs = make([]error, len(ops))
-			}
-			errs[i] = err
+		if err := errors.Join(results[begin:ends[i]]...); err != nil {
+			fail(i, err)
 		}
-		s.apply(op, pos, at, err)
+		begin = ends[i]
+		var err error
+		if errs != nil {
+			err = errs[i]
+		}
+		s.apply(op, pos, err)
 	}
-	s.tidy(s.bytes - at)
+	s.tidy(s.bytes - before)
 	return errs
 }
 
 // apply keeps the books. A settlement counts even if it was not stored: what a queue has settled need not be kept.
-func (s *Store) apply(op broker.Op, pos wab.Position, at int64, err error) {
+func (s *Store) apply(op broker.Op, pos wab.Position, err error) {
 	s.next = max(s.next, op.Seq+1)
 	e := s.bySeq[op.Seq]
 	switch {
 	case op.Kind == broker.OpAdmit && err == nil:
-		s.keep(&entry{pos: pos, at: at, seq: op.Seq, message: op.Message, id: op.Message.ID})
+		s.keep(&entry{pos: pos, seq: op.Seq, message: op.Message, id: op.Message.ID})
 	case op.Kind == broker.OpAttempt && e != nil:
 		e.attempts = max(e.attempts, op.Attempt)
 	case op.Kind == broker.OpSettle && e != nil && e.message != nil:

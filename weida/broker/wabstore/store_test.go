@@ -400,3 +400,51 @@ func TestFormat(t *testing.T) {
 		})
 	}
 }
+
+// A log at its cap is never stuck: messages are refused before there is no room to move what is alive, and admitted again when some were settled. Small changes,
+// each of which takes a sector on disk, make it no longer than it may be.
+func TestLogIsNeverStuckAtItsCap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := options(vfstest.NewDisk())
+		opts.Log.MaxBytes = 2 << 20
+		w := newWorld()
+		if err := w.open(opts); err != nil {
+			t.Fatal(err)
+		}
+		fill := func() (admitted int) {
+			for n := len(w.refused); len(w.refused) == n; admitted++ {
+				w.admit(w.message(4 << 10))
+				w.run()
+			}
+			return admitted
+		}
+		first := fill()
+		if !errors.Is(w.refused[0], wabstore.ErrFull) || first < 100 {
+			t.Fatalf("%d admitted, then %v", first, w.refused[0])
+		}
+		for round := range 20 {
+			w.q.Grant(w.key, uint64(1000*(round+1)))
+			w.run()
+			for range 200 { // the first message comes back again and again
+				w.q.Requeue(w.out[0].Seq, w.out[0].Attempt)
+				w.out = w.out[1:]
+				w.run()
+				w.out = append(w.out[len(w.out)-1:], w.out[:len(w.out)-1]...)
+			}
+			w.settle()
+			w.run()
+			again := 0
+			for range 5 { // as a producer does that was refused
+				<-time.After(time.Second) // the log removes segments in the background
+				synctest.Wait()
+				again += fill()
+			}
+			if again < first/2 {
+				t.Fatalf("round %d: %d admitted after all but one were settled, %d at first: %v", round, again, first, w.refused[len(w.refused)-1])
+			}
+		}
+		if err := w.store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -12,11 +12,7 @@ import (
 // how many bytes the last append had; the work is bounded by it. A move that fails is tried again after the next append.
 func (s *Store) tidy(appended int64) {
 	s.trim()
-	from := s.baseAt
-	if len(s.order) > 0 {
-		from = min(from, s.order[0].at)
-	}
-	if s.bytes-from > 2*s.alive+s.opts.SlackBytes {
+	if s.shard.Stats().BacklogBytes > s.tooLong() {
 		budget := max(moveBytes, 4*appended)
 		n := 0
 		for n < len(s.order) && budget > 0 {
@@ -29,6 +25,17 @@ func (s *Store) tidy(appended int64) {
 	}
 	s.confirm()
 }
+
+// tooLong is from how many bytes on disk on the log is made shorter: with what wab puts around records, as an attempt on its own takes a whole sector.
+func (s *Store) tooLong() int64 {
+	return min(2*s.alive+max(s.opts.SlackBytes, 2*s.segment), s.most()-s.segment)
+}
+
+// most is how many bytes the log may have and still move all that is alive before anything of it is dropped.
+func (s *Store) most() int64 { return s.log.MaxBytes() - s.alive - 2*s.segment }
+
+// room is how many bytes of messages may be admitted now. What was confirmed counts until it is removed, within a second.
+func (s *Store) room() int64 { return s.most() - s.log.UsedBytes() }
 
 func (s *Store) trim() {
 	n := 0
@@ -71,13 +78,13 @@ func (s *Store) move(n int) error {
 	if len(ids) > 0 {
 		payloads = append(payloads, append(appendHead(kindIDs), ids...))
 	}
-	pos, at := s.shard.Stats().Appended, s.bytes
+	pos := s.shard.Stats().Appended
 	if err := errors.Join(s.write(record.Durable, payloads)...); err != nil {
 		return err
 	}
-	s.base, s.baseAt = pos, at
+	s.base = pos
 	for _, e := range moved {
-		e.pos, e.at = pos, at
+		e.pos = pos
 	}
 	s.order = append(s.order[n:], moved...)
 	return nil

@@ -77,6 +77,10 @@ type Broker struct {
 	// MaxConnections bounds the links of an address, and MaxConnectionsPerPeer those of one key.
 	MaxConnections        int `toml:"max_connections"`
 	MaxConnectionsPerPeer int `toml:"max_connections_per_peer"`
+	// IdleTimeout ends a link on which nothing was heard.
+	IdleTimeout duration `toml:"idle_timeout"`
+	// MinFreeBytes is the free space of the file system under which messages are rejected.
+	MinFreeBytes size `toml:"min_free_bytes"`
 	// ShutdownTimeout is how long a stop waits for deliveries that are out.
 	ShutdownTimeout duration `toml:"shutdown_timeout"`
 }
@@ -99,7 +103,7 @@ type Queue struct {
 	DeadLetter   string `toml:"dead_letter"`
 	// KnownIDs is of how many messages the ids are known, so that repeats are not stored again; -1: of none.
 	KnownIDs int `toml:"known_ids"`
-	// MaxDiskBytes bounds the log of the queue; 0 is 4 times MaxBytes and 256 MiB.
+	// MaxDiskBytes bounds the log of the queue; 0 is 6 times MaxBytes and 128 MiB.
 	MaxDiskBytes size `toml:"max_disk_bytes"`
 }
 
@@ -126,7 +130,7 @@ func defaults() Config {
 	return Config{
 		Broker: Broker{
 			DataDir: "weida-data", Listen: []string{"127.0.0.1:7443"},
-			MaxConnections: 1024, MaxConnectionsPerPeer: 64, ShutdownTimeout: duration(10 * time.Second),
+			MaxConnections: 1024, MaxConnectionsPerPeer: 64, IdleTimeout: duration(30 * time.Second), MinFreeBytes: 64 << 20, ShutdownTimeout: duration(10 * time.Second),
 		},
 		Admin: Admin{Listen: "127.0.0.1:9186"},
 		Log:   Log{Level: "info", Format: "text"},
@@ -236,7 +240,7 @@ func (c *Config) fill() {
 			q.KnownIDs = defaultKnownIDs
 		}
 		if q.MaxDiskBytes == 0 {
-			q.MaxDiskBytes = 4*q.MaxBytes + 256<<20
+			q.MaxDiskBytes = 6*q.MaxBytes + 128<<20
 		}
 	}
 	switch c.Broker.Socket {
@@ -272,6 +276,8 @@ func (c *Config) check() []fault {
 	}
 	bad(b.MaxConnections < 1, "broker.max_connections", "must be at least 1")
 	bad(b.MaxConnectionsPerPeer < 1, "broker.max_connections_per_peer", "must be at least 1")
+	bad(b.IdleTimeout < duration(time.Second), "broker.idle_timeout", "must be at least 1s")
+	bad(b.MinFreeBytes < 0, "broker.min_free_bytes", "must not be negative")
 	bad(b.ShutdownTimeout <= 0, "broker.shutdown_timeout", "must be more than 0")
 	faults = append(faults, c.checkTrust()...)
 	bad(len(c.Queues) == 0, "queue", "there is none: write [[queue]] and below it path = \"/NAME\" (--queue /NAME)")
@@ -340,7 +346,7 @@ func (c *Config) checkQueue(i int) []fault {
 	bad(q.MaxBytes < 4096, "max_bytes", "%d is less than 4096", q.MaxBytes)
 	bad(q.MaxUnsettled < 1, "max_unsettled", "must be at least 1")
 	bad(q.KnownIDs < -1, "known_ids", "must be at least -1, which is none")
-	bad(q.MaxDiskBytes < 3*q.MaxBytes, "max_disk_bytes", "must be at least 3 times max_bytes, since messages that stay are moved within the log")
+	bad(q.MaxDiskBytes < 6*q.MaxBytes, "max_disk_bytes", "must be at least 6 times max_bytes: messages that stay are moved within the log, and small ones take more there than they count")
 	bad(q.MaxAttempts > 0 && q.DeadLetter == "", "max_attempts", "needs dead_letter, the path of the queue for what has failed so often")
 	bad(q.DeadLetter != "" && q.MaxAttempts == 0, "dead_letter", "needs max_attempts")
 	bad(q.DeadLetter != "" && (q.DeadLetter == q.Path || !named(q.DeadLetter)), "dead_letter", "%q is not another queue of this file", q.DeadLetter)

@@ -23,6 +23,12 @@ import (
 // drainTimeout is how long a stop waits for what was written to peers to arrive.
 const drainTimeout = time.Second
 
+// How far the log of a queue may grow beyond twice what is alive: a share of what it may take on disk, so that it is tidied in time.
+const (
+	slackShare = 4
+	maxSlack   = 64 << 20
+)
+
 // daemon is a broker that runs.
 type daemon struct {
 	config  Config
@@ -89,6 +95,7 @@ func (d *daemon) open() error {
 	}
 	var err error
 	if d.runtime, err = weida.NewRuntime(weida.Options{
+		Limits:         weida.Limits{IdleTimeout: time.Duration(c.Broker.IdleTimeout)},
 		MaxConnections: c.Broker.MaxConnections, MaxConnectionsPerPeer: c.Broker.MaxConnectionsPerPeer, Offered: c.offer(),
 	}); err != nil {
 		return err
@@ -139,7 +146,14 @@ func (d *daemon) store(q *Queue) (broker.Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	o := wabstore.Options{Window: q.KnownIDs, Log: wab.Options{MaxBytes: int64(q.MaxDiskBytes), Observer: d.observer(q.Path)}}
+	free := int64(d.config.Broker.MinFreeBytes)
+	if free == 0 {
+		free = -1 // none
+	}
+	o := wabstore.Options{
+		Window: q.KnownIDs, SlackBytes: min(maxSlack, int64(q.MaxDiskBytes)/slackShare),
+		Log: wab.Options{MaxBytes: int64(q.MaxDiskBytes), MinFreeBytes: free, Observer: d.observer(q.Path)},
+	}
 	if q.Durability == Written {
 		o.Durability = record.Buffered
 	}

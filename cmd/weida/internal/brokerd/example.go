@@ -9,6 +9,8 @@ listen = ["127.0.0.1:7443"]    # UDP; "0.0.0.0:7443" for other machines
 socket = ""                    # for programs of the same user; default: broker.sock in the data folder; "none": none
 max_connections = 1024         # for each address
 max_connections_per_peer = 64  # for each key
+idle_timeout = "30s"           # a link on which nothing was heard for so long has ended
+min_free_bytes = "64MiB"       # of the file system; with less, messages are rejected
 shutdown_timeout = "10s"       # how long a stop waits for deliveries that are out
 
 [trust]                        # who may connect over QUIC; one of these must be said
@@ -24,7 +26,7 @@ max_unsettled = 256            # deliveries that one subscription has out
 max_attempts = 0               # after so many a message goes to dead_letter; 0: never
 dead_letter = ""               # the path of another queue
 known_ids = 65536              # of so many messages repeats are known and not stored again; -1: of none
-max_disk_bytes = "512MiB"      # of the log; default: 4 times max_bytes and 256 MiB
+max_disk_bytes = "512MiB"      # of the log; default: 6 times max_bytes and 128 MiB
 
 [admin]
 listen = "127.0.0.1:9186"      # /metrics, /healthz, /readyz, /api/v1/queues; empty: not on TCP

@@ -17,13 +17,13 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weir-agent/weir/cmd/weir-bench/internal/forward"
 	"github.com/weir-agent/weir/cmd/weir-bench/internal/proc"
 )
 
 // Options is one run.
 type Options struct {
 	Weir      string // binary
+	Weida     string // binary, of the broker
 	Dir       string // an empty folder
 	For       time.Duration
 	Producers int
@@ -38,17 +38,9 @@ type Options struct {
 const (
 	minCalm, maxCalm   = 100 * time.Millisecond, 1500 * time.Millisecond
 	minFault, maxFault = 200 * time.Millisecond, 4 * time.Second
-	// idleTimeout ends a link that is cut for long; shorter cuts it survives.
-	idleTimeout = 2 * time.Second
-	settleLimit = 5 * time.Minute
-	settlePoll  = 20 * time.Millisecond
-	say         = time.Minute
-
-	// The broker's queue is small enough to be full at times, and its log to be tidied often.
-	queueBytes   = 4 << 20
-	segmentBytes = 1 << 20
-	slackBytes   = 4 << 20
-	maxAttempts  = 8
+	settleLimit        = 5 * time.Minute
+	settlePoll         = 20 * time.Millisecond
+	say                = time.Minute
 
 	// firstsApart is more than how many records one life of a producer pushes.
 	firstsApart = 1_000_000_000
@@ -78,8 +70,8 @@ type run struct {
 	network    *network
 	weirDisk   *disk
 	brokerDisk *disk
-	broker     *forward.Process
-	brokerOpts forward.BrokerOptions
+	broker     *brokerd
+	listen     string // of the broker
 	weir       *proc.Daemon
 	producers  []*child
 	consumers  []*child
@@ -113,7 +105,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err := r.settle(ctx); err != nil {
 		return err
 	}
-	return r.conclude()
+	return r.conclude(ctx)
 }
 
 // prepare makes disks and network. What it returns takes them down, and ends what still runs.
@@ -147,15 +139,20 @@ func (r *run) prepare(ctx context.Context) (ended func() error, err error) {
 	if leftOut != "" {
 		fmt.Fprintln(r.Out, "left out:", leftOut)
 	}
-	r.brokerOpts = forward.BrokerOptions{
-		Dir: filepath.Join(r.brokerDisk.dir, "data"), Listen: "0.0.0.0:" + port, QueueBytes: queueBytes, MaxAttempts: maxAttempts,
-		IdleTimeout: idleTimeout, SegmentBytes: segmentBytes, SlackBytes: slackBytes,
-	}
+	r.listen = "0.0.0.0:" + port
 	if r.network.broker == "" {
-		r.brokerOpts.Listen, err = freeAddress()
+		if r.listen, err = freeAddress(); err != nil {
+			return ended, err
+		}
 	}
-	return ended, errors.Join(err, os.Mkdir(r.brokerOpts.Dir, 0o700))
+	if err := os.WriteFile(r.brokerConfigFile(), fmt.Appendf(nil, brokerConfig, r.brokerData(), r.listen, queueDisk), 0o600); err != nil {
+		return ended, fmt.Errorf("chaos: %w", err)
+	}
+	return ended, nil
 }
+
+func (r *run) brokerConfigFile() string { return filepath.Join(r.Dir, "broker.toml") }
+func (r *run) brokerData() string       { return filepath.Join(r.brokerDisk.dir, "data") }
 
 // freeAddress is one that nobody uses now, so that the broker can have the same one at each start.
 func freeAddress() (string, error) {
@@ -169,7 +166,7 @@ func freeAddress() (string, error) {
 // at is the broker's address as it is seen from one of its links.
 func (r *run) at(host string) string {
 	if r.network.broker == "" {
-		return r.brokerOpts.Listen
+		return r.listen
 	}
 	return net.JoinHostPort(host, port)
 }
@@ -178,7 +175,7 @@ func (r *run) startAll(ctx context.Context) error {
 	if err := r.startBroker(ctx); err != nil {
 		return err
 	}
-	text := fmt.Sprintf(weirConfig, r.broker.URLAt(r.at(toWeirAddr), forward.Orders))
+	text := fmt.Sprintf(weirConfig, r.broker.urlAt(r.at(toWeirAddr)))
 	if err := os.WriteFile(r.configFile(), []byte(text), 0o600); err != nil {
 		return fmt.Errorf("chaos: %w", err)
 	}
@@ -205,7 +202,7 @@ func (r *run) startAll(ctx context.Context) error {
 func (r *run) configFile() string { return filepath.Join(r.Dir, "weir.toml") }
 
 func (r *run) startBroker(ctx context.Context) (err error) {
-	r.broker, err = forward.StartBroker(ctx, within(r.network.broker), r.brokerOpts, r.Out)
+	r.broker, err = startBroker(ctx, within(r.network.broker), r.Weida, r.brokerConfigFile(), r.brokerData(), r.Out)
 	return err
 }
 
@@ -217,7 +214,7 @@ func (r *run) startWeir(ctx context.Context) (err error) {
 func (r *run) newConsumer(ctx context.Context) (*child, error) {
 	r.lives++
 	log := filepath.Join(r.Dir, fmt.Sprintf("processed-%d", r.lives))
-	return startChild(ctx, within(r.network.consumers), r.Out, ConsumeCommand, "--url", r.broker.URLAt(r.at(toConsumers), forward.Orders), "--log", log)
+	return startChild(ctx, within(r.network.consumers), r.Out, ConsumeCommand, "--url", r.broker.urlAt(r.at(toConsumers)), "--log", log)
 }
 
 func (r *run) newProducer(ctx context.Context) (*child, error) {
@@ -236,7 +233,7 @@ func (r *run) endAll() {
 		_ = r.weir.Kill()
 	}
 	if r.broker != nil {
-		_ = r.broker.Kill()
+		_ = r.broker.kill()
 	}
 }
 
@@ -247,22 +244,22 @@ func (r *run) settle(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		st, err := r.broker.Stats()
+		st, err := r.broker.stats(ctx)
 		if err != nil {
 			return err
 		}
-		if backlog == 0 && st.Orders.Messages == 0 {
+		if backlog == 0 && st.Messages == 0 {
 			return nil
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("chaos: after %v of quiet there are %d records in weir, and in the queue %+v", settleLimit, backlog, st.Orders)
+			return fmt.Errorf("chaos: after %v of quiet there are %d records in weir, and in the queue %+v", settleLimit, backlog, st)
 		}
 	}
 }
 
 // conclude stops everything, draws the ledger and prints it.
-func (r *run) conclude() error {
-	r.askBroker()
+func (r *run) conclude(ctx context.Context) error {
+	r.askBroker(ctx)
 	for _, c := range r.consumers {
 		if err := c.stop(); err != nil {
 			return err
@@ -271,16 +268,16 @@ func (r *run) conclude() error {
 	r.consumers = nil
 	weir, broker := r.weir, r.broker
 	r.weir, r.broker = nil, nil
-	if err := errors.Join(weir.Stop(), broker.Stop()); err != nil {
+	if err := errors.Join(weir.Stop(), broker.stop()); err != nil {
 		return err
 	}
 	var l ledger
 	err := l.read(r.Dir)
 	if err == nil {
-		l.queued, err = r.stored(forward.Orders)
+		l.queued, err = r.stored(orders)
 	}
 	if err == nil {
-		l.dead, err = r.stored(forward.Dead)
+		l.dead, err = r.stored(dead)
 	}
 	if err != nil {
 		return err
@@ -291,7 +288,7 @@ func (r *run) conclude() error {
 
 // stored returns the numbers of the records in a queue's store.
 func (r *run) stored(path string) (numbers map[uint64]bool, err error) {
-	s, err := forward.OpenStore(r.brokerOpts, path)
+	s, err := openStore(r.brokerData(), path)
 	if err != nil {
 		return nil, err
 	}

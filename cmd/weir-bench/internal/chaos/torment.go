@@ -67,9 +67,9 @@ func pause(ctx context.Context, rng *rand.Rand, least, most time.Duration) bool 
 }
 
 // askBroker adds what the broker has counted in this life, as far as it can tell.
-func (r *run) askBroker() {
-	if st, err := r.broker.Stats(); err == nil {
-		r.suppressed += st.Orders.Repeats
+func (r *run) askBroker(ctx context.Context) {
+	if st, err := r.broker.stats(ctx); err == nil {
+		r.suppressed += st.Repeats
 	}
 }
 
@@ -111,8 +111,8 @@ func (r *run) stopWeir(ctx context.Context, _ *rand.Rand) error {
 
 func (r *run) killBroker(ctx context.Context, _ *rand.Rand) error {
 	r.counts[killedBroker]++
-	r.askBroker()
-	if err := r.broker.Kill(); err != nil {
+	r.askBroker(ctx)
+	if err := r.broker.kill(); err != nil {
 		return err
 	}
 	return r.startBroker(ctx)
@@ -120,8 +120,8 @@ func (r *run) killBroker(ctx context.Context, _ *rand.Rand) error {
 
 func (r *run) stopBroker(ctx context.Context, _ *rand.Rand) error {
 	r.counts[stoppedBroker]++
-	r.askBroker()
-	if err := r.broker.Stop(); err != nil {
+	r.askBroker(ctx)
+	if err := r.broker.stop(); err != nil {
 		return err
 	}
 	return r.startBroker(ctx)
@@ -130,7 +130,7 @@ func (r *run) stopBroker(ctx context.Context, _ *rand.Rand) error {
 // stall stops a process for a while, without its knowing.
 func (r *run) stall(ctx context.Context, rng *rand.Rand) error {
 	r.counts[stalled]++
-	signal := [...]func(os.Signal) error{r.weir.Signal, r.broker.Signal, r.consumers[rng.IntN(len(r.consumers))].signal}[rng.IntN(3)]
+	signal := [...]func(os.Signal) error{r.weir.Signal, r.broker.signal, r.consumers[rng.IntN(len(r.consumers))].signal}[rng.IntN(3)]
 	if err := signal(syscall.SIGSTOP); err != nil {
 		return err
 	}
@@ -179,8 +179,8 @@ func (r *run) fillBroker(ctx context.Context, rng *rand.Rand) error {
 	r.counts[fullBroker]++
 	return r.fill(ctx, rng, r.brokerDisk, func() error {
 		r.counts[killedBroker]++
-		r.askBroker()
-		return r.broker.Kill()
+		r.askBroker(ctx)
+		return r.broker.kill()
 	}, r.startBroker)
 }
 

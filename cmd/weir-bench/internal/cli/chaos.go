@@ -12,12 +12,14 @@ import (
 
 func newChaos(out io.Writer) *cobra.Command {
 	var c common
+	var weida string
 	o := chaos.Options{Out: out}
 	cmd := &cobra.Command{
 		Use: "chaos", Short: "Run producers, weir, a weida broker and consumers under kills, cut links and full disks, and draw the ledger over all of them",
 	}
 	cmd.Flags().StringVar(&c.weir, "weir", "bin/weir", "the binary")
 	cmd.Flags().StringVar(&c.dir, "dir", "", "folder to work in (default: a temporary one here)")
+	cmd.Flags().StringVar(&weida, "weida", "bin/weida", "the binary of the broker")
 	cmd.Flags().DurationVar(&o.For, "for", time.Hour, "how long")
 	cmd.Flags().IntVar(&o.Producers, "producers", 2, "producers")
 	cmd.Flags().IntVar(&o.Consumers, "consumers", 2, "consumers")
@@ -32,6 +34,9 @@ func newChaos(out io.Writer) *cobra.Command {
 		}
 		defer remove()
 		if o.Weir, err = filepath.Abs(c.weir); err != nil {
+			return err
+		}
+		if o.Weida, err = filepath.Abs(weida); err != nil {
 			return err
 		}
 		o.Dir = dir

@@ -30,10 +30,6 @@ func newForwardBroker(out io.Writer) *cobra.Command {
 	cmd.Flags().StringVar(&o.Dir, "dir", "", "folder")
 	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:0", "host:port")
 	cmd.Flags().IntVar(&o.QueueBytes, "queue-bytes", 0, "bound of each queue")
-	cmd.Flags().Uint64Var(&o.MaxAttempts, "max-attempts", 0, "attempts until a message is dead")
-	cmd.Flags().DurationVar(&o.IdleTimeout, "idle-timeout", 0, "of links")
-	cmd.Flags().Int64Var(&o.SegmentBytes, "segment-bytes", 0, "of a queue's log")
-	cmd.Flags().Int64Var(&o.SlackBytes, "slack-bytes", 0, "of a queue's log")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return forward.ServeProcess(cmd.Context(), o, cmd.InOrStdin(), out)
 	}

@@ -29,13 +29,11 @@ const (
 // retireTime is how long an orderly end waits for what is out.
 const retireTime = 2 * time.Second
 
-// BrokerOptions is a broker of two queues: Orders, and Dead for what came back from there too often.
+// BrokerOptions is a broker of two queues, Orders and Dead.
 type BrokerOptions struct {
-	Dir         string        // of identity and queues; it must exist
-	Listen      string        // host:port
-	QueueBytes  int           // bound of each queue
-	MaxAttempts uint64        // 0: for ever
-	IdleTimeout time.Duration // of links; 0: the default
+	Dir        string // of identity and queues; it must exist
+	Listen     string // host:port
+	QueueBytes int    // bound of each queue
 	// SegmentBytes and SlackBytes bound what a queue takes on disk beside its messages; 0: the defaults.
 	SegmentBytes, SlackBytes int64
 }
@@ -70,7 +68,6 @@ func newServed(o BrokerOptions) (*served, error) {
 	}
 	s := &served{}
 	s.rt, err = weida.NewRuntime(weida.Options{
-		Limits:  weida.Limits{IdleTimeout: o.IdleTimeout},
 		Offered: weida.Guarantees{Acknowledgement: weida.AckStored, Durability: weida.Flushed},
 	})
 	if err != nil {
@@ -84,9 +81,6 @@ func newServed(o BrokerOptions) (*served, error) {
 		}
 		s.stores = append(s.stores, store)
 		queues = append(queues, broker.QueueOptions{Path: path, Store: store, Config: broker.Config{Bytes: o.QueueBytes}})
-	}
-	if o.MaxAttempts > 0 {
-		queues[0].Config.MaxAttempts, queues[0].DeadLetter = o.MaxAttempts, Dead
 	}
 	l := s.rt.Listener()
 	if s.broker, err = broker.New(l, broker.Options{Queues: queues}); err != nil {

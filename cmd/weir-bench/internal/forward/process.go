@@ -31,8 +31,6 @@ type Process struct {
 func (o BrokerOptions) args() []string {
 	return []string{
 		BrokerCommand, "--dir", o.Dir, "--listen", o.Listen, "--queue-bytes", strconv.Itoa(o.QueueBytes),
-		"--max-attempts", strconv.FormatUint(o.MaxAttempts, 10), "--idle-timeout", o.IdleTimeout.String(),
-		"--segment-bytes", strconv.FormatInt(o.SegmentBytes, 10), "--slack-bytes", strconv.FormatInt(o.SlackBytes, 10),
 	}
 }
 
@@ -96,23 +94,6 @@ func (p *Process) ask(line string) (st Stats, err error) {
 		return Stats{}, fmt.Errorf("forward: ask the broker: %w", err)
 	}
 	return st, nil
-}
-
-// Signal sends the process a signal.
-func (p *Process) Signal(s os.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil {
-		return fmt.Errorf("forward: %w", err)
-	}
-	return nil
-}
-
-// Kill ends the process with SIGKILL and waits.
-func (p *Process) Kill() error {
-	if err := p.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("forward: %w", err)
-	}
-	_ = p.cmd.Wait() // it says that it was killed
-	return nil
 }
 
 // Stop ends the process with SIGTERM and waits.

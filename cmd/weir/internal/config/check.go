@@ -10,8 +10,10 @@ import (
 	"strings"
 
 	"github.com/weir-agent/weir/sinks/filesink"
+	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 )
 
 const maxSocketPath = 107
@@ -40,7 +42,7 @@ func (c *Config) check() (faults []fault) {
 		wrong(len(p.path) > maxSocketPath, p.key, "%q has %d bytes; a socket path has at most %d: use a shorter one", p.path, len(p.path), maxSocketPath)
 	}
 	wrong(c.Socket.Path == c.Admin.Socket, "admin.socket", "must differ from socket.path")
-	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkNATS, SinkPostgres, SinkDiscard}
+	sinks := []string{SinkFile, SinkHTTP, SinkWeida, SinkKafka, SinkNATS, SinkPostgres, SinkS3, SinkDiscard}
 	wrong(!slices.Contains(sinks, c.Sink.Type), "sink.type", "%q is not a sink: use %s", c.Sink.Type, anyOf(sinks))
 	levels := []string{"debug", "info", "warn", "error"}
 	wrong(!slices.Contains(levels, c.Log.Level), "log.level", "%q: use %s", c.Log.Level, anyOf(levels))
@@ -59,12 +61,18 @@ func (c *Config) check() (faults []fault) {
 		faults = append(faults, ofOptions(SinkHTTP, c.Sink.HTTP.Check())...)
 	case SinkWeida:
 		faults = append(faults, ofOptions(SinkWeida, c.Sink.Weida.Check())...)
+	case SinkKafka:
+		leftOut(kafkasink.Built, "nokafka")
+		faults = append(faults, ofOptions(SinkKafka, c.Sink.Kafka.Check())...)
 	case SinkNATS:
 		leftOut(natssink.Built, "nonats")
 		faults = append(faults, ofOptions(SinkNATS, c.Sink.NATS.Check())...)
 	case SinkPostgres:
 		leftOut(pgsink.Built, "nopostgres")
 		faults = append(faults, ofOptions(SinkPostgres, c.Sink.Postgres.Check())...)
+	case SinkS3:
+		leftOut(s3sink.Built, "nos3")
+		faults = append(faults, ofOptions(SinkS3, c.Sink.S3.Check())...)
 	case SinkFile:
 		files := []string{filesink.FormatJSONL, filesink.FormatLines}
 		wrong(!slices.Contains(files, c.Sink.File.Format), "sink.file.format", "%q: use %s", c.Sink.File.Format, anyOf(files))
@@ -88,7 +96,7 @@ func ofOptions(sink string, err error) (faults []fault) {
 	}
 	for _, err := range all {
 		key, text, _ := strings.Cut(err.Error(), ": ")
-		if key == "sink."+sink+".url" && text == "is required" {
+		if (key == "sink."+sink+".url" || key == "sink.kafka.brokers") && text == "is required" {
 			text = "is required with the " + sink + " sink: give --sink-url or set it"
 		}
 		faults = append(faults, fault{key, errors.New(text)})

@@ -9,8 +9,10 @@ import (
 
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 )
 
@@ -78,8 +80,10 @@ type Sink struct {
 	HTTP     httpsink.Options  `toml:"http"`
 	Weida    weidasink.Options `toml:"weida"`
 	File     filesink.Options  `toml:"file"`
+	Kafka    kafkasink.Options `toml:"kafka"`
 	NATS     natssink.Options  `toml:"nats"`
 	Postgres pgsink.Options    `toml:"postgres"`
+	S3       s3sink.Options    `toml:"s3"`
 }
 
 // Admin is the section [admin].
@@ -105,8 +109,10 @@ const (
 	SinkFile     = "file"
 	SinkHTTP     = "http"
 	SinkWeida    = "weida"
+	SinkKafka    = "kafka"
 	SinkNATS     = "nats"
 	SinkPostgres = "postgres"
+	SinkS3       = "s3"
 	SinkDiscard  = "discard"
 )
 
@@ -136,8 +142,10 @@ func Default() Config {
 				ConnectTimeout: weidasink.DefaultConnectTimeout, Timeout: weidasink.DefaultTimeout,
 			},
 			File:     filesink.Options{Format: filesink.FormatJSONL},
+			Kafka:    kafkasink.Default(),
 			NATS:     natssink.Default(),
 			Postgres: pgsink.Default(),
+			S3:       s3sink.Default(),
 		},
 		Admin:   Admin{Listen: "127.0.0.1:9185"},
 		Runtime: Runtime{GOGC: 400, MemoryLimit: 256 << 20},

@@ -257,6 +257,21 @@ func TestAddressesAreShownWithoutSecrets(t *testing.T) {
 	}
 }
 
+// TestBrokersAreShownWithoutSecrets: a password that was put where none belongs is not shown.
+func TestBrokersAreShownWithoutSecrets(t *testing.T) {
+	for brokers, want := range map[string]string{"a:9092,u:p4ss@b:9092": hidden, "a:9092, b:9092": "a:9092, b:9092"} {
+		all, err := Settings(Source{Env: []string{"WEIR_SINK=kafka", "WEIR_SINK_KAFKA_BROKERS=" + brokers, "WEIR_SINK_KAFKA_TOPIC=s"}})
+		if (err != nil) != (want == hidden) || err != nil && strings.Contains(err.Error(), "p4ss") {
+			t.Errorf("error %v", err)
+		}
+		for _, s := range all {
+			if s.Key == "sink.kafka.brokers" && s.Value != `"`+want+`"` {
+				t.Errorf("shown as %s", s.Value)
+			}
+		}
+	}
+}
+
 // TestAddressOfSeveralHosts: where net/url cannot read it, nothing of it is shown.
 func TestAddressOfSeveralHosts(t *testing.T) {
 	for text, want := range map[string]string{"postgresql://u:p@a:1,b:2,c/d": hidden, "postgres://u:p@a:1,b:2/d": "postgres://a:1,b:2/d", "postgres://u@a:1/d?sslmode=x": "postgres://a:1/d?sslmode=" + hidden} {

@@ -53,8 +53,12 @@ func safe(key string, field reflect.Value) string {
 			m.SetMapIndex(name, reflect.ValueOf(hidden))
 		}
 		return plain(m)
-	case "sink.http.url", "sink.postgres.url":
+	case "sink.http.url", "sink.postgres.url", "sink.s3.endpoint":
 		return quote(SafeURL(field.String()))
+	case "sink.kafka.brokers":
+		if strings.Contains(field.String(), "@") { // which no address has
+			return quote(hidden)
+		}
 	case "sink.nats.url": // several
 		return quote(SafeURLs(field.String()))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/weir-agent/weir/cmd/weir/internal/config"
@@ -15,8 +16,10 @@ import (
 	"github.com/weir-agent/weir/sinks/discard"
 	"github.com/weir-agent/weir/sinks/filesink"
 	"github.com/weir-agent/weir/sinks/httpsink"
+	"github.com/weir-agent/weir/sinks/kafkasink"
 	"github.com/weir-agent/weir/sinks/natssink"
 	"github.com/weir-agent/weir/sinks/pgsink"
+	"github.com/weir-agent/weir/sinks/s3sink"
 	"github.com/weir-agent/weir/sinks/weidasink"
 	"github.com/weir-agent/weir/wab"
 )
@@ -73,10 +76,14 @@ func (d *Daemon) openSink(cfg config.Config) (sinks.Sink, error) {
 		return httpsink.New(cfg.Sink.HTTP)
 	case config.SinkWeida:
 		return weidasink.New(cfg.Sink.Weida)
+	case config.SinkKafka:
+		return kafkasink.New(cfg.Sink.Kafka)
 	case config.SinkNATS:
 		return natssink.New(cfg.Sink.NATS)
 	case config.SinkPostgres:
 		return pgsink.New(cfg.Sink.Postgres)
+	case config.SinkS3:
+		return s3sink.New(cfg.Sink.S3)
 	case config.SinkDiscard:
 		return new(discard.Sink), nil
 	}
@@ -92,10 +99,14 @@ func target(cfg config.Config) string {
 		return config.SafeURL(cfg.Sink.HTTP.URL)
 	case config.SinkWeida:
 		return cfg.Sink.Weida.URL // it holds no secret
+	case config.SinkKafka:
+		return cfg.Sink.Kafka.Brokers + " " + cfg.Sink.Kafka.Topic // checked to hold no secret
 	case config.SinkNATS:
 		return config.SafeURLs(cfg.Sink.NATS.URL) + " " + cfg.Sink.NATS.Subject
 	case config.SinkPostgres:
 		return config.SafeURL(cfg.Sink.Postgres.URL) + " " + cfg.Sink.Postgres.Table
+	case config.SinkS3:
+		return strings.TrimSpace(config.SafeURL(cfg.Sink.S3.Endpoint) + " s3://" + cfg.Sink.S3.Bucket + "/" + cfg.Sink.S3.Prefix)
 	}
 	return ""
 }

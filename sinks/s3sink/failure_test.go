@@ -1,0 +1,386 @@
+//go:build !nos3
+
+package s3sink
+
+import (
+	"bytes"
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/s3sink/s3test"
+	"github.com/weir-agent/weir/sinks/sinktest"
+	"github.com/weir-agent/weir/wab/record"
+)
+
+// started returns a server with the bucket records.
+func started(t *testing.T, args ...string) *s3test.Server {
+	t.Helper()
+	server := s3test.Start(t, args...)
+	server.MakeBucket("records")
+	return server
+}
+
+// opened is mustNew, and the end of the test closes the sink.
+func opened(t *testing.T, o Options) *Sink {
+	t.Helper()
+	s := mustNew(t, o)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func wantOutcome(t *testing.T, s *Sink, b sinks.Batch, want sinks.Verdict, reason string) {
+	t.Helper()
+	for _, o := range s.Deliver(t.Context(), b) {
+		if o.Verdict != want || !strings.Contains(o.Reason, reason) || strings.Contains(o.Reason, s3test.SecretKey) {
+			t.Errorf("got %+v, want %v with %q", o, want, reason)
+		}
+	}
+}
+
+// wantOnce checks that the bucket has each record of the batches once, and one object a batch.
+func wantOnce(t *testing.T, server *s3test.Server, batches []sinks.Batch) {
+	t.Helper()
+	got := map[string]int{}
+	objects := server.Objects("records")
+	for _, o := range objects {
+		for _, r := range s3test.Records(t, o) {
+			got[r.ID]++
+		}
+	}
+	if len(objects) != len(batches) {
+		t.Errorf("%d objects for %d batches", len(objects), len(batches))
+	}
+	n := 0
+	for _, b := range batches {
+		for _, r := range b.Records {
+			n++
+			if got[r.ID.String()] != 1 {
+				t.Errorf("%s is there %d times", r.Payload, got[r.ID.String()])
+			}
+		}
+	}
+	if len(got) != n {
+		t.Errorf("%d records, want %d", len(got), n)
+	}
+}
+
+// random returns a batch of n records that do not compress.
+func random(n, bytes int) sinks.Batch {
+	b := sinktest.Batch("random", n)
+	rng := rand.NewChaCha8([32]byte{1})
+	for i := range b.Records {
+		r := &b.Records[i]
+		r.Payload = make([]byte, bytes)
+		_, _ = rng.Read(r.Payload) // it never fails
+		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
+	}
+	b.Key = record.BatchKey(b.Records)
+	return b
+}
+
+// TestPartsOfTheServer: a real server takes an object in parts with each checksum, keeps it whole, and nothing besides it.
+func TestPartsOfTheServer(t *testing.T) {
+	server := started(t)
+	for _, sum := range []string{ChecksumCRC32, ChecksumSHA256, ChecksumNone} {
+		t.Run(sum, func(t *testing.T) {
+			s := opened(t, of(t, server, Options{MultipartBytes: minMultipartBytes, Format: FormatLength, Prefix: sum + "/", Checksum: sum}))
+			b := random(12, 1<<20)
+			wantOutcome(t, s, b, sinks.Delivered, "")
+			wantOutcome(t, s, b, sinks.Delivered, "") // over itself
+			n := 0
+			for _, o := range server.Objects("records") {
+				if !strings.HasPrefix(o.Name, sum+"/") {
+					continue
+				}
+				n++
+				for i, r := range s3test.Records(t, o) {
+					if !bytes.Equal([]byte(r.Payload), b.Records[i].Payload) {
+						t.Errorf("record %d is another one", i)
+					}
+				}
+			}
+			if n != 1 {
+				t.Errorf("%d objects, want 1", n)
+			}
+		})
+	}
+	left, err := server.Client().ListMultipartUploads(t.Context(), &s3.ListMultipartUploadsInput{Bucket: aws.String("records")})
+	if err != nil || len(left.Uploads) != 0 {
+		t.Errorf("%v, %d uploads are not finished", err, len(left.Uploads))
+	}
+}
+
+// TestRefusals: what the server holds against the options holds the batch, with words that tell what to mend.
+func TestRefusals(t *testing.T) {
+	server := started(t, "--iam-dir", t.TempDir())
+	const stranger = "str4nger-secret"
+	server.Admin("create-user", "--access", "STRANGER", "--secret", stranger, "--role", "user")
+	t.Setenv("S3SINK_TEST_SECRET", stranger)
+	for name, tc := range map[string]struct {
+		change func(o *Options)
+		want   string
+	}{
+		"bucket":      {func(o *Options) { o.Bucket = "no-such-bucket" }, "404 NoSuchBucket: "},
+		"unknown key": {func(o *Options) { o.AccessKey = "NOBODY" }, "403 InvalidAccessKeyId: "},
+		"secret":      {func(o *Options) { o.SecretKeyFile, o.SecretKeyEnv = "", "S3SINK_TEST_SECRET" }, "403 SignatureDoesNotMatch: "},
+		"permission": {func(o *Options) {
+			o.AccessKey, o.SecretKeyFile, o.SecretKeyEnv = "STRANGER", "", "S3SINK_TEST_SECRET"
+		}, "403 AccessDenied: "},
+		"region": {func(o *Options) { o.Region = "mars-1" }, "400 AuthorizationHeaderMalformed: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := of(t, server, Options{})
+			tc.change(&o)
+			wantOutcome(t, opened(t, o), sinktest.Batch("b", 2), sinks.Hold, tc.want)
+		})
+	}
+	if got := server.Objects("records"); len(got) != 0 {
+		t.Errorf("%d objects were written", len(got))
+	}
+}
+
+// TestServerKilled: a server that dies under load loses nothing and gets nothing twice.
+func TestServerKilled(t *testing.T) {
+	server := started(t)
+	s := opened(t, of(t, server, Options{}))
+	const kills, callers = 4, 3
+	jobs := make(chan sinks.Batch)
+	under := make(chan struct{}, 1)
+	var attempts [callers]int
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for b := range jobs {
+				for done := false; !done && t.Context().Err() == nil; attempts[c]++ {
+					select {
+					case under <- struct{}{}:
+					default:
+					}
+					out := s.Deliver(t.Context(), b)
+					done = out[0].Verdict == sinks.Delivered
+					if !done && out[0].Verdict != sinks.Retry {
+						t.Errorf("%+v", out[0])
+					}
+				}
+			}
+		})
+	}
+	var all []sinks.Batch
+	for range kills {
+		for range 30 {
+			b := sinktest.Batch("b", 1+len(all)%7)
+			for i := range b.Records {
+				r := &b.Records[i]
+				r.Index += uint64(len(all) * 10)
+				r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
+			}
+			b.Key = record.BatchKey(b.Records)
+			all = append(all, b)
+			jobs <- b
+		}
+		<-under
+		server.Kill()
+		server.Run()
+	}
+	close(jobs)
+	wg.Wait()
+	t.Logf("%d batches in %d attempts over %d kills", len(all), attempts[0]+attempts[1]+attempts[2], kills)
+	server.AwaitReady()
+	wantOnce(t, server, all)
+}
+
+// TestNoServer: an address that nobody answers at is tried again, in words without the name of the object.
+func TestNoServer(t *testing.T) {
+	server := started(t)
+	s := opened(t, of(t, server, Options{}))
+	server.Kill()
+	b := sinktest.Batch("b", 2)
+	first := s.Deliver(t.Context(), b)[0]
+	if first.Verdict != sinks.Retry || !strings.Contains(first.Reason, "connection refused") || strings.Contains(first.Reason, "seg_") {
+		t.Errorf("%+v", first)
+	}
+	server.Run()
+	server.AwaitReady()
+	wantOutcome(t, s, b, sinks.Delivered, "")
+	wantOnce(t, server, []sinks.Batch{b})
+}
+
+// TestNoAnswerInTime: a server that holds the request is given up, and the batch is kept once all the same.
+func TestNoAnswerInTime(t *testing.T) {
+	server := started(t)
+	proxy := sinktest.NewProxy(t, "tcp", server.Address)
+	o := of(t, server, Options{Timeout: 200 * time.Millisecond})
+	o.Endpoint = "http://" + proxy.Address
+	s := opened(t, o)
+	b := sinktest.Batch("b", 5)
+	_, release := proxy.Stall()
+	wantOutcome(t, s, b, sinks.Retry, "no answer in time")
+	release()
+	s.opts.Timeout = time.Minute
+	wantOutcome(t, s, b, sinks.Delivered, "")
+	wantOnce(t, server, []sinks.Batch{b})
+}
+
+// TestCloseEndsConnections: a server that holds keeps Close no more than a moment.
+func TestCloseEndsConnections(t *testing.T) {
+	server := started(t)
+	proxy := sinktest.NewProxy(t, "tcp", server.Address)
+	o := of(t, server, Options{})
+	o.Endpoint = "http://" + proxy.Address
+	s := mustNew(t, o)
+	wantOutcome(t, s, sinktest.Batch("before", 1), sinks.Delivered, "")
+	reached, release := proxy.Stall()
+	defer release()
+	held := make(chan sinks.Outcome, 1)
+	go func() { held <- s.Deliver(context.Background(), sinktest.Batch("held", 1))[0] }()
+	<-reached
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	hang := time.NewTimer(20 * time.Second) // the attempt alone would take a minute
+	defer hang.Stop()
+	select {
+	case err := <-closed:
+		if o := <-held; err != nil || o.Verdict != sinks.Retry || s.conns.Open() != 0 {
+			t.Errorf("Close: %v with %d connections open, Deliver: %+v", err, s.conns.Open(), o)
+		}
+	case <-hang.C:
+		t.Error("Close waits for the server")
+	}
+	wantOutcome(t, s, sinktest.Batch("late", 1), sinks.Retry, "closed")
+}
+
+// TestFilesAreReadAgain: a secret file that is gone holds, and a new one counts from the next batch on.
+func TestFilesAreReadAgain(t *testing.T) {
+	server := started(t)
+	o := of(t, server, Options{})
+	file := o.SecretKeyFile
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("wrong")
+	s := opened(t, o)
+	b := sinktest.Batch("b", 1)
+	wantOutcome(t, s, b, sinks.Hold, "SignatureDoesNotMatch")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	wantOutcome(t, s, b, sinks.Hold, "sink.s3.secret_key_file: open ")
+	write(s3test.SecretKey + "\n")
+	wantOutcome(t, s, b, sinks.Delivered, "")
+}
+
+// TestChain: without an access key the standard chain counts, and is gone through again after a refusal.
+func TestChain(t *testing.T) {
+	server := started(t)
+	dir := t.TempDir()
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(dir, "config"))
+	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", filepath.Join(dir, "credentials"))
+	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"} {
+		t.Setenv(name, "")
+	}
+	o := of(t, server, Options{})
+	o.AccessKey, o.SecretKeyFile, o.Region = "", "", ""
+	if err := os.WriteFile(filepath.Join(dir, "config"), []byte("[default]\nregion = "+s3test.Region+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := opened(t, o)
+	b := sinktest.Batch("b", 1)
+	wantOutcome(t, s, b, sinks.Hold, "sink.s3.access_key: no credentials: ")
+	for _, step := range []struct {
+		secret string
+		want   sinks.Verdict
+		reason string
+	}{{"wrong", sinks.Hold, "SignatureDoesNotMatch"}, {s3test.SecretKey, sinks.Delivered, ""}} {
+		text := "[default]\naws_access_key_id = " + s3test.AccessKey + "\naws_secret_access_key = " + step.secret + "\n"
+		if err := os.WriteFile(filepath.Join(dir, "credentials"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantOutcome(t, s, b, step.want, step.reason)
+	}
+	wantOnce(t, server, []sinks.Batch{b})
+}
+
+func TestTLS(t *testing.T) {
+	ours, other := sinktest.NewAuthority(t, "ours"), sinktest.NewAuthority(t, "other")
+	ca, cert, key := ours.Files(t, "server")
+	otherCA, _, _ := other.Files(t, "server")
+	server := s3test.Start(t, "--cert", cert, "--key", key)
+	if err := os.Mkdir(filepath.Join(server.Dir, "records"), 0o700); err != nil { // a folder is a bucket
+		t.Fatal(err)
+	}
+	plain := s3test.Start(t)
+	for _, tc := range []struct {
+		name, endpoint, ca string
+		want               sinks.Verdict
+		reason             string
+	}{
+		{"authority given", "https://" + server.Address, ca, sinks.Delivered, ""},
+		{"unknown authority", "https://" + server.Address, otherCA, sinks.Retry, "unknown authority"},
+		{"no authority given", "https://" + server.Address, "", sinks.Retry, "unknown authority"},
+		{"no TLS at the server", "https://" + plain.Address, ca, sinks.Retry, "HTTP response to HTTPS client"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			o := of(t, server, Options{CAFile: tc.ca})
+			o.Endpoint = tc.endpoint
+			s := opened(t, o)
+			wantOutcome(t, s, sinktest.Batch("b", 1), tc.want, tc.reason)
+			s.opts.MultipartBytes = minMultipartBytes
+			wantOutcome(t, s, random(6, 1<<20), tc.want, tc.reason)
+		})
+	}
+	t.Run("new authority", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "ca.pem")
+		o := of(t, server, Options{CAFile: file})
+		o.Endpoint = "https://" + server.Address
+		if err := os.WriteFile(file, other.PEM, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := opened(t, o)
+		wantOutcome(t, s, sinktest.Batch("b", 1), sinks.Retry, "unknown authority")
+		if err := os.WriteFile(file, ours.PEM, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wantOutcome(t, s, sinktest.Batch("b", 1), sinks.Delivered, "")
+	})
+}
+
+// TestFilesMustBeThere: a sink whose files are missing is not made, nor one that knows no region.
+func TestFilesMustBeThere(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("AWS_CONFIG_FILE", filepath.Join(dir, "config"))
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	none := filepath.Join(dir, "none")
+	for want, o := range map[string]Options{
+		"sink.s3.ca_file: open " + none:                                        {CAFile: none, Region: "r"},
+		"sink.s3.secret_key_file: open " + none:                                {AccessKey: "A", SecretKeyFile: none, Region: "r"},
+		"sink.s3.region: is neither here nor in AWS_REGION nor in the profile": {},
+	} {
+		o.Bucket = "b"
+		s, err := New(o)
+		if err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if err == nil {
+			s.Close()
+		}
+	}
+}
