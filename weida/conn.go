@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -25,9 +24,9 @@ type conn struct {
 	reports reportTable
 	// finishing is the reports that this side makes and that are being ended.
 	finishing unwritten
-	// reporting is how many reports this side is writing, at most Limits.MaxConcurrentUniStreams; what is beyond is not reported.
-	reporting atomic.Int64
-	hello     *time.Timer // closes the link if the peer's HELLO does not come
+	// writing is the places for reports that this side writes.
+	writing reportPlaces
+	hello   *time.Timer // closes the link if the peer's HELLO does not come
 
 	// ready is closed when agreed is set; agreed does not change afterwards.
 	ready  chan struct{}
@@ -56,6 +55,7 @@ type conn struct {
 // startConn takes over a link, or closes it where the runtime is closed. owner is told when it has ended; it may be nil.
 func (rt *Runtime) startConn(link transport.Link, ns *namespace, owner func()) (*conn, error) {
 	c := &conn{rt: rt, link: link, ns: ns, ready: make(chan struct{}), control: make(chan struct{}, 1)}
+	c.writing.most = max(1, rt.opts.Limits.MaxConcurrentUniStreams)
 	c.parking = transport.NewParking(max(0, rt.opts.Limits.MaxConcurrentUniStreams) + max(0, rt.opts.Limits.MaxConcurrentBidiStreams))
 	if err := rt.addConn(c); err != nil {
 		link.Close(transport.CodeShutdown, "shutting down")

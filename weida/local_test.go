@@ -306,16 +306,20 @@ func TestReportsThatNobodyTakes(t *testing.T) {
 		collect(t, in)
 		in.Reporter().Report(LevelProcessed, 0)
 		in.Reporter().Finish()
-		if n, want := s.rt.snapshot()[0].reporting.Load(), min(int64(i)+1, most); n != want {
-			t.Fatalf("%d reports are being written behind %d transfers, want %d", n, i+1, want)
+		if n, waiting := s.rt.snapshot()[0].writing.count(); n != min(int(i)+1, most) || n+waiting != int(i)+1 {
+			t.Fatalf("%d reports are being written and %d wait behind %d transfers", n, waiting, i+1)
 		}
 	}
 	c := s.rt.snapshot()[0]
 	bare.Close(0, "")
-	for ctx := deadline(t); c.reporting.Load() > 0 && ctx.Err() == nil; {
+	left := func() int {
+		n, waiting := c.writing.count()
+		return n + waiting
+	}
+	for ctx := deadline(t); left() > 0 && ctx.Err() == nil; {
 		breathe()
 	}
-	if n := c.reporting.Load(); n != 0 {
+	if n := left(); n != 0 {
 		t.Errorf("%d are left of a link that has ended", n)
 	}
 }

@@ -304,31 +304,73 @@ func (r *Reporter) signal() {
 	start := !r.started
 	r.started = true
 	r.mu.Unlock()
-	if !start {
+	if start && !r.conn.writing.enter(r) {
 		return
 	}
-	if !r.conn.mayReport() {
-		r.end()
-	} else if !r.conn.rt.spawn(r.run) {
-		r.conn.reporting.Add(-1)
-		r.end()
+	if start {
+		r.conn.spawnReport(r)
 	}
 }
 
-// mayReport takes a place for a report that is being written. A peer that orders reports and takes none of their streams gets no more of them than it may have streams
-// open itself.
-func (c *conn) mayReport() bool {
-	if c.reporting.Add(1) <= int64(max(1, c.rt.opts.Limits.MaxConcurrentUniStreams)) {
+// maxWaitingReports bounds the reports of a link that wait for a place to be written. One more is not made.
+const maxWaitingReports = 1 << 16
+
+// reportPlaces bounds the reports of a link that are being written, each by a goroutine, at Limits.MaxConcurrentUniStreams: a peer that orders reports and takes none of their
+// streams gets no more of them than it may have streams open itself. Those beyond wait in their order, without a goroutine.
+type reportPlaces struct {
+	mu      sync.Mutex
+	most    int
+	taken   int
+	waiting []*Reporter
+}
+
+// enter takes a place for a report and reports whether it may begin now. Otherwise it waits, or it is not made.
+func (p *reportPlaces) enter(r *Reporter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken < p.most {
+		p.taken++
 		return true
 	}
-	c.reporting.Add(-1)
+	if len(p.waiting) < maxWaitingReports {
+		p.waiting = append(p.waiting, r)
+		return false
+	}
+	r.end()
 	return false
+}
+
+// leave gives a place back, or returns the report that has it now.
+func (p *reportPlaces) leave() *Reporter {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.waiting) == 0 {
+		p.taken--
+		return nil
+	}
+	next := p.waiting[0]
+	p.waiting[0] = nil
+	p.waiting = p.waiting[1:]
+	return next
+}
+
+// spawnReport writes a report that has a place, and then the next that waits for it.
+func (c *conn) spawnReport(r *Reporter) {
+	if c.rt.spawn(func() {
+		for next := r; next != nil; next = c.writing.leave() {
+			next.run()
+		}
+	}) {
+		return
+	}
+	for next := r; next != nil; next = c.writing.leave() { // the runtime is closed
+		next.end()
+	}
 }
 
 // run writes the report until it is finished or the link has ended. Failures are nobody's business (weida-supplement §9).
 func (r *Reporter) run() {
 	defer r.end()
-	defer r.conn.reporting.Add(-1)
 	s, err := r.conn.link.OpenUni(context.Background())
 	if err != nil {
 		return

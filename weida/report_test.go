@@ -93,6 +93,38 @@ func TestDrainWaitsForReports(t *testing.T) {
 	}
 }
 
+// count is how many reports are being written, and how many wait.
+func (p *reportPlaces) count() (taken, waiting int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken, len(p.waiting)
+}
+
+// Of more reports than may be written at a time none is forgotten: those that wait are written when others have ended.
+func TestReportsWaitForTheirPlace(t *testing.T) {
+	const most, n = 2, 9
+	p := newPair(t, Options{Limits: Limits{MaxConcurrentUniStreams: most}})
+	var cursors []*Cursors
+	var reporters []*Reporter
+	for range n {
+		out := must1(p.push.Open(t.Context(), Meta{Report: ReportOrder{Levels: []Level{LevelProcessed}}}))(t)
+		must1(io.WriteString(out, "body"))(t)
+		must1(out.Finish())(t).Discard()
+		in := must1(p.pull.Recv(t.Context()))(t)
+		collect(t, in)
+		in.Reporter().Report(LevelProcessed, 4)
+		cursors, reporters = append(cursors, out.Cursors()), append(reporters, in.Reporter())
+	}
+	for _, r := range reporters {
+		r.Finish()
+	}
+	for i, c := range cursors {
+		if err := c.Wait(deadline(t), LevelProcessed, 4); err != nil {
+			t.Fatalf("report %d: %v", i, err)
+		}
+	}
+}
+
 func TestReportFinalOnly(t *testing.T) {
 	cursors, in := ordered(t, ReportOrder{Levels: []Level{LevelStored}, FinalOnly: true}, "0123456789")
 	r := in.Reporter()
