@@ -60,20 +60,14 @@ type peerFault struct{ error }
 
 func isPeerFault(err error) bool { return errors.As(err, new(peerFault)) }
 
-// refuse tells a producer that its message is not in the queue.
+// refuse tells a producer that its message is not in the queue. err is one of this package's, whose texts are for peers.
 func refuse(in weida.Incoming, err error) {
 	if in.Request == nil {
 		_ = in.Transfer.Close() // it always returns nil
 		return
 	}
 	// Whoever cannot be told learns from the end of its link that the outcome is unknown.
-	_ = in.Request.Refuse(weida.CodeRejected, cut(err.Error()))
-}
-
-// cut returns the beginning of a text that fits into an ERROR.
-func cut(s string) string {
-	const most = 256
-	return s[:min(len(s), most)]
+	_ = in.Request.Refuse(weida.CodeRejected, err.Error())
 }
 
 func (s *served) countRefusal() {
@@ -90,6 +84,20 @@ type admission struct {
 	repeat   bool
 }
 
+func newAdmission(m *Message, r *weida.Reporter) *admission {
+	return &admission{outcome: make(chan error, 1), reporter: r, bytes: uint64(len(m.Body))}
+}
+
+// wait returns nil when the store has the message.
+func (a *admission) wait(ctx context.Context) error {
+	select {
+	case err := <-a.outcome:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // admit reads a message and returns nil when the store has it, as this message or as one before it of the same id. owed is what it has added to the answers that are owed.
 func (s *served) admit(ctx context.Context, t *weida.IncomingTransfer) (owed int, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = t.Close() }) // it always returns nil
@@ -102,28 +110,24 @@ func (s *served) admit(ctx context.Context, t *weida.IncomingTransfer) (owed int
 		}
 		return 0, err
 	}
-	a := &admission{outcome: make(chan error, 1), reporter: t.Reporter(), bytes: uint64(len(m.Body))}
+	a := newAdmission(m, t.Reporter())
 	s.update(func(q *Queue) {
 		s.reading -= reserved
 		s.owed++
 		var seq Seq
 		seq, a.repeat, err = q.Admit(m)
-		switch {
-		case err != nil:
-			s.totals.Refused++
-			a.outcome <- err
-		case seq == 0:
-			s.decide(a, 0, nil)
-		default:
-			s.waiting[seq] = append(s.waiting[seq], a)
-		}
+		s.expect(a, seq, err)
 	})
-	select {
-	case err = <-a.outcome:
-		return 1, err
-	case <-ctx.Done():
-		return 1, ctx.Err()
+	return 1, a.wait(ctx)
+}
+
+// expect has the store decide on an admission, unless that is decided: by an error, or with seq 0 as the repeat of a message that is stored. The lock is held.
+func (s *served) expect(a *admission, seq Seq, err error) {
+	if err != nil || seq == 0 {
+		s.decide(a, 0, err)
+		return
 	}
+	s.waiting[seq] = append(s.waiting[seq], a)
 }
 
 // answered notes that answers are not owed any more.

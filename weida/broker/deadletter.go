@@ -64,26 +64,15 @@ func (s *served) bury(ctx context.Context) {
 
 // take admits a dead letter of another queue and returns nil when the store has it.
 func (s *served) take(ctx context.Context, m *Message) error {
-	a := &admission{outcome: make(chan error, 1), bytes: uint64(len(m.Body))}
+	a := newAdmission(m, nil)
 	s.update(func(q *Queue) {
-		seq, repeat, err := Seq(0), false, error(ErrFull)
-		if s.q.Free()-s.reading >= m.charge() {
-			seq, repeat, err = q.AdmitDead(m)
+		if q.Free()-s.reading < m.charge() {
+			s.expect(a, 0, ErrFull)
+			return
 		}
+		seq, repeat, err := q.AdmitDead(m)
 		a.repeat = repeat
-		switch {
-		case err != nil:
-			a.outcome <- err
-		case seq == 0:
-			s.decide(a, 0, nil)
-		default:
-			s.waiting[seq] = append(s.waiting[seq], a)
-		}
+		s.expect(a, seq, err)
 	})
-	select {
-	case err := <-a.outcome:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return a.wait(ctx)
 }

@@ -16,7 +16,6 @@ import (
 // a group is made durable the next one gathers, and does what they come to.
 type served struct {
 	path       string
-	config     Config
 	acceptor   *weida.Acceptor
 	store      Store
 	level      wire.Level
@@ -57,16 +56,12 @@ func newServed(qo QueueOptions, o Options) (*served, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := qo.Config.filled()
-	if err != nil {
-		return nil, err
-	}
-	q, err := NewQueue(config, state)
+	q, err := NewQueue(qo.Config, state)
 	if err != nil {
 		return nil, err
 	}
 	return &served{
-		path: qo.Path, config: config, store: qo.Store, level: qo.Store.Level(), log: o.Log.With("queue", qo.Path),
+		path: qo.Path, store: qo.Store, level: qo.Store.Level(), log: o.Log.With("queue", qo.Path),
 		admitting: make(chan struct{}, o.MaxAdmitting), wake: make(chan struct{}, 1), deadWake: make(chan struct{}, 1), arrived: make(chan struct{}),
 		q: q, waiting: map[Seq][]*admission{}, relays: map[Seq]*weida.Reporter{}, consumers: map[*weida.Consumer]*consumer{}, byID: map[ConsumerID]*consumer{},
 	}, nil
@@ -209,16 +204,14 @@ func (s *served) answer(seq Seq, err error) {
 
 // retire is Broker.Retire for one queue; ctx is its deadline.
 func (s *served) retire(ctx context.Context) Retirement {
-	idle := make(chan struct{})
-	s.mu.Lock()
-	if s.idle == nil {
-		s.idle = idle
-	}
-	idle = s.idle
-	s.mu.Unlock()
-	s.update(func(q *Queue) { q.Retire() })
+	s.update(func(q *Queue) {
+		if s.idle == nil {
+			s.idle = make(chan struct{})
+		}
+		q.Retire()
+	})
 	select {
-	case <-idle:
+	case <-s.idle: // it is set once
 	case <-ctx.Done():
 	}
 	var r Retirement
