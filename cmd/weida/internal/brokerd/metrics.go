@@ -11,7 +11,10 @@ import (
 )
 
 // collector makes metrics of the state of the queues, as it is when somebody asks.
-type collector struct{ broker *broker.Broker }
+type collector struct {
+	broker  *broker.Broker
+	metrics []metric
+}
 
 // metric is one metric of a queue.
 type metric struct {
@@ -57,7 +60,7 @@ func (c collector) Describe(chan<- *prometheus.Desc) {}
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, path := range c.broker.Paths() {
 		st, _ := c.broker.Stats(path)
-		for _, m := range queueMetrics() {
+		for _, m := range c.metrics {
 			out <- prometheus.MustNewConstMetric(m.desc, m.kind, m.value(&st), path)
 		}
 	}
@@ -65,6 +68,6 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 
 func metricsHandler(b *broker.Broker) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(collector{b}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(collector{b, queueMetrics()}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{})
 }
