@@ -26,7 +26,7 @@ const (
 type SocketListener struct {
 	socket *unixsocket.Socket
 	conf   Config
-	links  chan *socketLink
+	links  chan transport.Link
 	slots  chan struct{} // a token for each connection that has not said what it is
 	closed chan struct{}
 	once   sync.Once
@@ -50,7 +50,7 @@ func ListenUnix(path string, conf Config) (transport.Listener, error) {
 		return nil, err
 	}
 	l := &SocketListener{
-		socket: socket, conf: conf.filled(), links: make(chan *socketLink, backlog), slots: make(chan struct{}, maxUnbound),
+		socket: socket, conf: conf.filled(), links: make(chan transport.Link, backlog), slots: make(chan struct{}, maxUnbound),
 		closed: make(chan struct{}), tokens: map[[tokenBytes]byte]*socketLink{},
 	}
 	l.tasks.Go(l.run)
@@ -186,19 +186,7 @@ func (l *SocketListener) control(nc *net.UnixConn, peer unixsocket.Credentials) 
 
 // Accept returns the next link.
 func (l *SocketListener) Accept(ctx context.Context) (transport.Link, error) {
-	select {
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	default:
-	}
-	select {
-	case link := <-l.links:
-		return link, nil
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return transport.Next(ctx, l.links, l.closed, func() error { return transport.ErrListenerClosed })
 }
 
 // Addr returns the path of the socket.
