@@ -142,7 +142,6 @@ func (l *link) pipe(s *slot, announce func(*pipe)) (*pipe, error) {
 	return p, nil
 }
 
-// forget drops a half that is over from the streams that the end of the link ends.
 // Linger waits until the peer has read to its end whatever this side has finished.
 func (l *link) Linger(ctx context.Context) {
 	l.mu.Lock()
@@ -160,6 +159,7 @@ func (l *link) Linger(ctx context.Context) {
 	}
 }
 
+// forget drops a half that is over from the streams that the end of the link ends.
 func (l *link) forget(p *pipe) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

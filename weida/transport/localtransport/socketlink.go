@@ -113,13 +113,9 @@ func (l *socketLink) readControl() {
 		default:
 			// What nobody wants is read all the same: only what follows tells the end of the link.
 			payload := io.LimitReader(l.control, int64(n))
-			if _, err := io.Copy(w, payload); err == nil {
-				continue
-			}
-			if _, err := io.Copy(io.Discard, payload); err == nil {
-				continue
-			}
-			continue // the next chunk fails with it
+			_, _ = io.Copy(w, payload)
+			_, _ = io.Copy(io.Discard, payload) // where the connection fails, the next chunk does, too
+			continue
 		}
 		_ = w.CloseWithError(l.Err())
 		return
