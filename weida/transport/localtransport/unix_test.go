@@ -117,7 +117,7 @@ func (k *kinds) AcceptBi(ctx context.Context) (transport.SendStream, transport.R
 	}
 }
 
-func listenUnix(t *testing.T, conf Config) (*SocketListener, string) {
+func listenUnix(t *testing.T, conf Config) (*socketListener, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path, conf)
@@ -129,10 +129,10 @@ func listenUnix(t *testing.T, conf Config) (*SocketListener, string) {
 			t.Error(err)
 		}
 	})
-	return l.(*SocketListener), path
+	return l.(*socketListener), path
 }
 
-func pairUnix(t *testing.T, l *SocketListener, path string, conf Config) (dialled, accepted *socketLink) {
+func pairUnix(t *testing.T, l *socketListener, path string, conf Config) (dialled, accepted *socketLink) {
 	t.Helper()
 	d, err := DialUnix(t.Context(), path, conf)
 	if err != nil {
