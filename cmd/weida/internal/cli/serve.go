@@ -318,7 +318,8 @@ func (o *serving) publish(ctx context.Context, cmd *cobra.Command, p *weida.Publ
 	left := p.Flush(limit)
 	if !o.quiet {
 		d := p.Dropped()
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages published, %d copies queued, %d dropped for want of room, %d not delivered\n", n, copies, d.OverBytes+d.OverMessages, d.Failed)
+		room := d.OverBytes + d.OverMessages
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages published, %d copies queued, %d dropped for want of room, %d not delivered\n", n, copies, room, d.Total()-room)
 	}
 	return errors.Join(err, left)
 }
