@@ -142,7 +142,7 @@ func TestSocketIsBornPrivate(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
 	path := filepath.Join(t.TempDir(), "s")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := newSocket()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestUmaskThatTakesRightsOfTheOwner(t *testing.T) {
 		t.Skip("the umask plays no part here")
 	}
 	path := filepath.Join(t.TempDir(), "s")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := newSocket()
 	if err != nil {
 		t.Fatal(err)
 	}
