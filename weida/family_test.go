@@ -227,9 +227,11 @@ func testBus(t *testing.T, rig *rig) {
 	members := rig.bus(ordering(wire.OrderDetect), 3)
 	for i, m := range members {
 		for k, body := range []string{"short", string(bytes.Repeat([]byte{'x'}, 2*joinedBytes))} {
-			if n := must1(m.Send(Meta{Topic: m.Path()}, []byte(body)))(t); n != 2 {
+			ours := []byte(body)
+			if n := must1(m.Send(Meta{Topic: m.Path()}, ours))(t); n != 2 {
 				t.Errorf("queued for %d, want 2", n)
 			}
+			clear(ours) // it is ours again
 			for j, other := range members {
 				if i == j {
 					continue

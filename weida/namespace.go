@@ -2,6 +2,8 @@ package weida
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -59,10 +61,7 @@ func (n *namespace) close() {
 		n.closed = true
 		close(n.done)
 	}
-	all := make([]*endpoint, 0, len(n.byPath))
-	for _, e := range n.byPath {
-		all = append(all, e)
-	}
+	all := slices.Collect(maps.Values(n.byPath))
 	n.mu.Unlock()
 	for _, e := range all {
 		e.close()

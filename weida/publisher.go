@@ -66,8 +66,8 @@ func (p *Publisher) Dropped() Drops { return p.drops.total() }
 // DroppedOn is how many copies were dropped of messages on a topic. It is kept for at most Limits.MaxSequenceScopes topics, those that were the first to lose one.
 func (p *Publisher) DroppedOn(topic string) Drops { return p.drops.on(topic) }
 
-// ready is why nothing can be published.
-func (p *Publisher) ready(meta *Meta) error {
+// check fails if nothing can be published, or no copy could be made of a message.
+func (p *Publisher) check(meta *Meta) error {
 	select {
 	case <-p.e.closed:
 		return ErrClosed
@@ -79,7 +79,8 @@ func (p *Publisher) ready(meta *Meta) error {
 	case len(meta.Report.Levels) > 0:
 		return ErrUnsupported // there would be as many reports as copies, and nobody to read them
 	}
-	return nil
+	_, err := pack(p.e.path, meta, nil)
+	return err
 }
 
 // number returns the number of the next message on a topic, which all copies bear on links that negotiated ordering, so that one that is dropped leaves
@@ -156,13 +157,6 @@ func (e *edition) parcel(c *conn) (parcel, error) {
 	return *into, nil
 }
 
-// check fails if no copy could be made of the message.
-func (e *edition) check() error {
-	header := e.meta.header(e.path, 0)
-	_, err := wire.AppendData(nil, &header, wire.DefaultMaxHeaderBytes)
-	return err
-}
-
 // Publish sends a message to the subscribers to meta.Topic and returns for how many it was queued. It does not wait, and body is the caller's again. A copy for which
 // there is no room is dropped for that subscriber alone. A body larger than Limits.SubscriberBufferBytes fails with ErrLimitExceeded for all; a Meta that orders a report fails
 // with ErrUnsupported.
@@ -170,14 +164,10 @@ func (p *Publisher) Publish(meta Meta, body []byte) (int, error) {
 	if len(body) > p.l.rt.opts.Limits.SubscriberBufferBytes {
 		return 0, opError("publish", p.e.path, ErrLimitExceeded)
 	}
-	ed := edition{path: p.e.path, meta: meta, body: body}
-	err := p.ready(&meta)
-	if err == nil {
-		err = ed.check()
-	}
-	if err != nil {
+	if err := p.check(&meta); err != nil {
 		return 0, opError("publish", p.e.path, err)
 	}
+	ed := edition{path: p.e.path, meta: meta, body: body}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	ed.sequence = p.number(meta.Topic)
@@ -205,12 +195,7 @@ func (p *Publisher) Publish(meta Meta, body []byte) (int, error) {
 
 // Open begins a message that is streamed to those who are subscribers to meta.Topic now. ctx is its life. It fails as Publish does.
 func (p *Publisher) Open(ctx context.Context, meta Meta) (*Publication, error) {
-	ed := edition{path: p.e.path, meta: meta}
-	err := p.ready(&meta)
-	if err == nil {
-		err = ed.check()
-	}
-	if err != nil {
+	if err := p.check(&meta); err != nil {
 		return nil, opError("publish", p.e.path, err)
 	}
 	meta.Extensions = slices.Clone(meta.Extensions)

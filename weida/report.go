@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -77,11 +78,7 @@ var ErrReportEnded = errors.New("report ended")
 func (c *Cursors) Snapshot() map[Level]uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make(map[Level]uint64, len(c.offsets))
-	for l, o := range c.offsets {
-		out[l] = o
-	}
-	return out
+	return maps.Clone(c.offsets)
 }
 
 // Offset returns how far a level has come, and whether it was reported.
@@ -304,10 +301,7 @@ func (r *Reporter) signal() {
 	start := !r.started
 	r.started = true
 	r.mu.Unlock()
-	if start && !r.conn.writing.enter(r) {
-		return
-	}
-	if start {
+	if start && r.conn.writing.enter(r) {
 		r.conn.spawnReport(r)
 	}
 }

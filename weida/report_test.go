@@ -290,3 +290,32 @@ func TestCursorStreams(t *testing.T) {
 		})
 	}
 }
+
+// Reports without a place wait in their order, so many at most; one more is not made.
+func TestReportsThatWaitAreBounded(t *testing.T) {
+	p := reportPlaces{most: 1}
+	if !p.enter(&Reporter{}) {
+		t.Fatal("the first has no place")
+	}
+	first, last, beyond := &Reporter{}, &Reporter{}, &Reporter{}
+	waiting := append(append([]*Reporter{first}, make([]*Reporter, maxWaitingReports-2)...), last)
+	for i, r := range waiting {
+		if r == nil {
+			waiting[i] = &Reporter{}
+		}
+		if p.enter(waiting[i]) {
+			t.Fatalf("number %d has a place", i)
+		}
+	}
+	if p.enter(beyond) || !beyond.ended || last.ended {
+		t.Errorf("beyond the bound: ended %v, and the last within it %v", beyond.ended, last.ended)
+	}
+	for i, want := range waiting {
+		if got := p.leave(); got != want {
+			t.Fatalf("the place goes to another than number %d", i)
+		}
+	}
+	if p.leave() != nil || !p.enter(&Reporter{}) {
+		t.Error("the place was not given back")
+	}
+}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,11 +99,7 @@ func (rt *Runtime) getDialler() (*quictransport.Dialler, error) {
 func (rt *Runtime) snapshot() []*conn {
 	rt.mu.Lock()
 	defer rt.mu.Unlock()
-	all := make([]*conn, 0, len(rt.conns))
-	for c := range rt.conns {
-		all = append(all, c)
-	}
-	return all
+	return slices.Collect(maps.Keys(rt.conns))
 }
 
 // Drained is what a drain counted, for the links that were live, from their beginning on: nothing about the peers' applications, and no claim that the peers would make.
@@ -147,14 +145,8 @@ func (rt *Runtime) Shutdown() error {
 	rt.mu.Lock()
 	rt.closed = true
 	rt.draining.Store(true)
-	peers := make([]*peerSet, 0, len(rt.peers))
-	for p := range rt.peers {
-		peers = append(peers, p)
-	}
-	listeners := make([]*Listener, 0, len(rt.listeners))
-	for l := range rt.listeners {
-		listeners = append(listeners, l)
-	}
+	peers := slices.Collect(maps.Keys(rt.peers))
+	listeners := slices.Collect(maps.Keys(rt.listeners))
 	dialler := rt.dialler
 	rt.mu.Unlock()
 	for _, p := range peers {
@@ -397,10 +389,7 @@ func (b *Binding) Close() error {
 func (b *Binding) shut(ctx context.Context) error {
 	b.mu.Lock()
 	b.closed = true
-	conns := make([]*conn, 0, len(b.conns))
-	for c := range b.conns {
-		conns = append(conns, c)
-	}
+	conns := slices.Collect(maps.Keys(b.conns))
 	b.mu.Unlock()
 	err := b.socket.Close()
 	for _, c := range conns {
@@ -415,11 +404,7 @@ func (b *Binding) shut(ctx context.Context) error {
 func (l *Listener) allBindings() []*Binding {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	all := make([]*Binding, 0, len(l.bindings))
-	for b := range l.bindings {
-		all = append(all, b)
-	}
-	return all
+	return slices.Collect(maps.Keys(l.bindings))
 }
 
 // shut closes bindings and endpoints, waiting for sockets until ctx ends.

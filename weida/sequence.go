@@ -3,6 +3,7 @@ package weida
 import (
 	"context"
 	"io"
+	"math"
 	"sync"
 	"time"
 
@@ -267,12 +268,9 @@ func (q *sequencing) release() *track {
 			fullest = t
 		}
 	}
-	var oldest uint64
-	first := true
+	oldest := uint64(math.MaxUint64)
 	for n := range fullest.held {
-		if first || n < oldest {
-			oldest, first = n, false
-		}
+		oldest = min(oldest, n)
 	}
 	a := fullest.held[oldest]
 	a.gap = Gap{Expected: fullest.next, Seen: oldest}

@@ -125,13 +125,8 @@ type announcer struct {
 	path string
 	wake chan struct{} // holds a token when something may have changed
 
-	sent   map[string]*announced // the goroutine's own
-	grants map[string]uint64     // to be sent, by filter; guarded by the subscriber's lock
-}
-
-// announced is a filter that the peer was told of.
-type announced struct {
-	frames []heard // the SUBSCRIBE and the CREDITs that the peer may not have yet
+	sent   map[string][]heard // what tells that the peer has the SUBSCRIBE and the CREDITs, as far as it may not have them yet, by filter; the goroutine's own
+	grants map[string]uint64  // to be sent, by filter; guarded by the subscriber's lock
 }
 
 // attach makes a new link a subscriber's: what comes at the path is queued, and the filters are sent.
@@ -142,7 +137,7 @@ func (s *Subscriber) attach(ctx context.Context, c *conn, path string) error {
 	if err := s.route(path); err != nil {
 		return err
 	}
-	a := &announcer{s: s, c: c, path: path, wake: make(chan struct{}, 1), sent: make(map[string]*announced), grants: make(map[string]uint64)}
+	a := &announcer{s: s, c: c, path: path, wake: make(chan struct{}, 1), sent: make(map[string][]heard), grants: make(map[string]uint64)}
 	s.mu.Lock()
 	s.announcers[a] = struct{}{}
 	s.mu.Unlock()
@@ -203,7 +198,7 @@ func (a *announcer) catchUp(ctx context.Context) error {
 			continue
 		}
 		// Streams overtake each other, so an UNSUBSCRIBE waits until what it takes back is there. What the peer says of it does not matter.
-		for _, f := range was.frames {
+		for _, f := range was {
 			if err := f.wait(ctx); err != nil {
 				return err
 			}
@@ -242,12 +237,7 @@ func (a *announcer) note(ctx context.Context, kind wire.Kind, filter string, lim
 	if err != nil {
 		return err
 	}
-	was := a.sent[filter]
-	if was == nil {
-		was = &announced{}
-		a.sent[filter] = was
-	}
-	was.frames = append(slices.DeleteFunc(was.frames, heard.settled), sent)
+	a.sent[filter] = append(slices.DeleteFunc(a.sent[filter], heard.settled), sent)
 	return nil
 }
 

@@ -118,11 +118,11 @@ var edges = map[string][]string{
 	"cmd/weir-bench/internal/compare":  {"cmd/weir-bench/internal/load", "ingest/frame", "wab/record"},
 	"cmd/weir-bench/internal/proc":     {},
 	"cmd/weir-bench/internal/streams": {
-		"cmd/weir-bench/internal/load", "weida", "weida/transport", "weida/transport/quictransport", "weida/wire", "github.com/HdrHistogram/hdrhistogram-go",
+		"cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "weida", "weida/transport", "weida/transport/quictransport", "weida/wire", "github.com/HdrHistogram/hdrhistogram-go",
 	},
 	"cmd/weir-bench/internal/soak":    {"clients/go", "cmd/weir-bench/internal/proc", "golang.org/x/sys/unix"},
 	"cmd/weir-bench/internal/report":  {"cmd/weir-bench/internal/load"},
-	"cmd/weir-bench/internal/forward": {"cmd/weir-bench/internal/load", "weida", "weida/broker", "weida/broker/wabstore", "wab"}, // wab: the options of a store
+	"cmd/weir-bench/internal/forward": {"cmd/weir-bench/internal/load", "cmd/weir-bench/internal/proc", "weida", "weida/broker", "weida/broker/wabstore", "wab"}, // wab: the options of a store
 	"cmd/weir-bench/internal/chaos": {
 		"clients/go", "cmd/weir-bench/internal/proc", "wab", "weida", "weida/broker", "weida/broker/wabstore", "golang.org/x/sys/unix",
 	},

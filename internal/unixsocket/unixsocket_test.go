@@ -5,10 +5,12 @@ package unixsocket
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -140,7 +142,7 @@ func TestSocketIsBornPrivate(t *testing.T) {
 	old := unix.Umask(0)
 	defer unix.Umask(old)
 	path := filepath.Join(t.TempDir(), "s")
-	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	fd, err := newSocket()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,6 +159,27 @@ func TestSocketIsBornPrivate(t *testing.T) {
 		if err == nil {
 			nc.Close()
 		}
+	}
+}
+
+// A name that was born with another mode is an error, and goes again.
+func TestUmaskThatTakesRightsOfTheOwner(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the umask plays no part here")
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	fd, err := newSocket()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	old := unix.Umask(0o277)
+	defer unix.Umask(old)
+	if err := (&Socket{path: path}).bind(fd); err == nil || !strings.Contains(err.Error(), "0400 instead of 0600") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the name is left: %v", err)
 	}
 }
 

@@ -118,7 +118,7 @@ func (b *Buses) Listen(name string, conf Config) (*Listener, error) {
 		return nil, err
 	}
 	conf = conf.filled()
-	l := &Listener{buses: b, name: name, conf: conf, links: make(chan *link, backlog), closed: make(chan struct{})}
+	l := &Listener{buses: b, name: name, conf: conf, links: make(chan transport.Link, backlog), closed: make(chan struct{})}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.listed[name] != nil {
@@ -163,7 +163,7 @@ type Listener struct {
 	buses *Buses
 	name  string
 	conf  Config
-	links chan *link
+	links chan transport.Link
 
 	live   liveLinks
 	mu     sync.Mutex
@@ -181,19 +181,7 @@ func (l *Listener) pair() (dialled, accepted *link) {
 
 // Accept returns the next link.
 func (l *Listener) Accept(ctx context.Context) (transport.Link, error) {
-	select {
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	default:
-	}
-	select {
-	case link := <-l.links:
-		return link, nil
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return transport.Next(ctx, l.links, l.closed, func() error { return transport.ErrListenerClosed })
 }
 
 // Addr returns the name of the bus.

@@ -142,7 +142,6 @@ func (l *link) pipe(s *slot, announce func(*pipe)) (*pipe, error) {
 	return p, nil
 }
 
-// forget drops a half that is over from the streams that the end of the link ends.
 // Linger waits until the peer has read to its end whatever this side has finished.
 func (l *link) Linger(ctx context.Context) {
 	l.mu.Lock()
@@ -160,23 +159,24 @@ func (l *link) Linger(ctx context.Context) {
 	}
 }
 
+// forget drops a half that is over from the streams that the end of the link ends.
 func (l *link) forget(p *pipe) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.pipes, p)
 }
 
-// take waits for a place in the budget.
-func (l *link) take(ctx context.Context) error {
+// take waits for a place among slots, which hold a token for each live stream that this side of l opened.
+func take(ctx context.Context, l transport.Link, slots chan<- struct{}) error {
 	select {
-	case <-l.gone:
+	case <-l.Done():
 		return l.Err()
 	default:
 	}
 	select {
-	case l.slots <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
-	case <-l.gone:
+	case <-l.Done():
 		return l.Err()
 	case <-ctx.Done():
 		return ctx.Err()
@@ -184,7 +184,7 @@ func (l *link) take(ctx context.Context) error {
 }
 
 func (l *link) OpenUni(ctx context.Context) (transport.SendStream, error) {
-	if err := l.take(ctx); err != nil {
+	if err := take(ctx, l, l.slots); err != nil {
 		return nil, err
 	}
 	p, err := l.pipe(&slot{left: 1, slots: l.slots}, func(p *pipe) { l.peer.uni <- p }) // there is room: each holds a slot
@@ -196,7 +196,7 @@ func (l *link) OpenUni(ctx context.Context) (transport.SendStream, error) {
 }
 
 func (l *link) OpenBi(ctx context.Context) (transport.SendStream, transport.ReceiveStream, error) {
-	if err := l.take(ctx); err != nil {
+	if err := take(ctx, l, l.slots); err != nil {
 		return nil, nil, err
 	}
 	s := &slot{left: 2, slots: l.slots}
@@ -212,33 +212,17 @@ func (l *link) OpenBi(ctx context.Context) (transport.SendStream, transport.Rece
 }
 
 func (l *link) AcceptUni(ctx context.Context) (transport.ReceiveStream, error) {
-	select {
-	case <-l.gone:
-		return nil, l.Err()
-	default:
+	p, err := transport.Next(ctx, l.uni, l.gone, l.Err)
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case p := <-l.uni:
-		return receiveStream{p}, nil
-	case <-l.gone:
-		return nil, l.Err()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return receiveStream{p}, nil
 }
 
 func (l *link) AcceptBi(ctx context.Context) (transport.SendStream, transport.ReceiveStream, error) {
-	select {
-	case <-l.gone:
-		return nil, nil, l.Err()
-	default:
+	e, err := transport.Next(ctx, l.bi, l.gone, l.Err)
+	if err != nil {
+		return nil, nil, err
 	}
-	select {
-	case e := <-l.bi:
-		return sendStream{e.reply}, receiveStream{e.request}, nil
-	case <-l.gone:
-		return nil, nil, l.Err()
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
+	return sendStream{e.reply}, receiveStream{e.request}, nil
 }

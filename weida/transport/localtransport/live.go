@@ -2,6 +2,8 @@ package localtransport
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/weir-agent/weir/weida/transport"
@@ -53,10 +55,7 @@ func (l *liveLinks) wait(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	l.mu.Lock()
-	rest := make([]transport.Link, 0, len(l.links))
-	for link := range l.links {
-		rest = append(rest, link)
-	}
+	rest := slices.Collect(maps.Keys(l.links))
 	l.mu.Unlock()
 	for _, link := range rest {
 		link.Close(transport.CodeShutdown, "")

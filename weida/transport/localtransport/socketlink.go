@@ -33,12 +33,12 @@ type socketLink struct {
 	path    string // that streams are dialled at, of the dialling side
 	token   [tokenBytes]byte
 	control *net.UnixConn
-	hello   *io.PipeReader // what the peer has sent on it
-	said    *io.PipeWriter // its other end
-	over    func()         // called once, when the link has ended
-	slots   chan struct{}  // a token for each live stream that this side opened
-	admits  chan struct{}  // a token for each stream of the peer
-	streams chan exchangeSocket
+	hello   *io.PipeReader     // what the peer has sent on it
+	said    *io.PipeWriter     // its other end
+	over    func()             // called once, when the link has ended
+	slots   chan struct{}      // a token for each live stream that this side opened
+	admits  chan struct{}      // a token for each stream of the peer
+	streams chan *socket       // of the peer
 	parked  chan *net.UnixConn // of the accepting side
 	most    int                // that the dialling side keeps parked
 	gone    chan struct{}
@@ -54,9 +54,6 @@ type socketLink struct {
 	sockets map[*socket]struct{}
 }
 
-// exchangeSocket is a stream of the peer.
-type exchangeSocket struct{ *socket }
-
 var (
 	_ transport.Link       = (*socketLink)(nil)
 	_ transport.Controlled = (*socketLink)(nil)
@@ -70,7 +67,7 @@ func newSocketLink(control *net.UnixConn, info transport.Info, conf Config, over
 		info: info, control: control, over: over, gone: make(chan struct{}), sockets: map[*socket]struct{}{},
 		slots: make(chan struct{}, conf.MaxStreams),
 		// The peer frees its place in its own budget a little before this side does where it has lost interest.
-		admits: make(chan struct{}, 2*conf.MaxStreams), streams: make(chan exchangeSocket, 2*conf.MaxStreams),
+		admits: make(chan struct{}, 2*conf.MaxStreams), streams: make(chan *socket, 2*conf.MaxStreams),
 		parked: make(chan *net.UnixConn, max(0, conf.MaxParked)), most: max(0, conf.MaxParked),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -116,13 +113,9 @@ func (l *socketLink) readControl() {
 		default:
 			// What nobody wants is read all the same: only what follows tells the end of the link.
 			payload := io.LimitReader(l.control, int64(n))
-			if _, err := io.Copy(w, payload); err == nil {
-				continue
-			}
-			if _, err := io.Copy(io.Discard, payload); err == nil {
-				continue
-			}
-			continue // the next chunk fails with it
+			_, _ = io.Copy(w, payload)
+			_, _ = io.Copy(io.Discard, payload) // where the connection fails, the next chunk does, too
+			continue
 		}
 		_ = w.CloseWithError(l.Err())
 		return
@@ -242,17 +235,8 @@ func (l *socketLink) adopt(nc *net.UnixConn, free func()) (*socket, error) {
 
 // open opens a stream: on a connection of its own, or on one that the peer has parked.
 func (l *socketLink) open(ctx context.Context) (*socket, error) {
-	select {
-	case <-l.gone:
-		return nil, l.Err()
-	default:
-	}
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.gone:
-		return nil, l.Err()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := take(ctx, l, l.slots); err != nil {
+		return nil, err
 	}
 	free := func() { <-l.slots }
 	if l.info.Dialled {
@@ -335,19 +319,11 @@ func (l *socketLink) AcceptUni(ctx context.Context) (transport.ReceiveStream, er
 }
 
 func (l *socketLink) AcceptBi(ctx context.Context) (transport.SendStream, transport.ReceiveStream, error) {
-	select {
-	case <-l.gone:
-		return nil, nil, l.Err()
-	default:
+	s, err := transport.Next(ctx, l.streams, l.gone, l.Err)
+	if err != nil {
+		return nil, nil, err
 	}
-	select {
-	case e := <-l.streams:
-		return socketSend(e), socketReceive(e), nil
-	case <-l.gone:
-		return nil, nil, l.Err()
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
+	return socketSend{s}, socketReceive{s}, nil
 }
 
 // admit takes a connection of the peer as a stream. One that is beyond the bound is closed.
@@ -359,7 +335,7 @@ func (l *socketLink) admit(nc *net.UnixConn) {
 		return
 	}
 	if s, err := l.adopt(nc, func() { <-l.admits }); err == nil {
-		l.streams <- exchangeSocket{s} // there is room: each holds a place
+		l.streams <- s // there is room: each holds a place
 	}
 }
 
@@ -431,7 +407,7 @@ func (l *socketLink) parkOne() (used, more bool) {
 		return false, true
 	}
 	s.begin(kind, n)
-	l.streams <- exchangeSocket{s} // there is room: each holds a place
+	l.streams <- s // there is room: each holds a place
 	return true, true
 }
 

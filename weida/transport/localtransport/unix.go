@@ -22,11 +22,11 @@ const (
 	maxUnbound = 256
 )
 
-// SocketListener accepts the links of a Unix socket.
-type SocketListener struct {
+// socketListener accepts the links of a Unix socket.
+type socketListener struct {
 	socket *unixsocket.Socket
 	conf   Config
-	links  chan *socketLink
+	links  chan transport.Link
 	slots  chan struct{} // a token for each connection that has not said what it is
 	closed chan struct{}
 	once   sync.Once
@@ -38,7 +38,7 @@ type SocketListener struct {
 	tokens map[[tokenBytes]byte]*socketLink
 }
 
-var _ transport.Listener = (*SocketListener)(nil)
+var _ transport.Listener = (*socketListener)(nil)
 
 // ListenUnix makes the socket, which nobody but this user can reach, until Close. It fails with ErrSocketPath, and as unixsocket.Listen does.
 func ListenUnix(path string, conf Config) (transport.Listener, error) {
@@ -49,8 +49,8 @@ func ListenUnix(path string, conf Config) (transport.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &SocketListener{
-		socket: socket, conf: conf.filled(), links: make(chan *socketLink, backlog), slots: make(chan struct{}, maxUnbound),
+	l := &socketListener{
+		socket: socket, conf: conf.filled(), links: make(chan transport.Link, backlog), slots: make(chan struct{}, maxUnbound),
 		closed: make(chan struct{}), tokens: map[[tokenBytes]byte]*socketLink{},
 	}
 	l.tasks.Go(l.run)
@@ -58,7 +58,7 @@ func ListenUnix(path string, conf Config) (transport.Listener, error) {
 }
 
 // run takes connections until the socket is closed.
-func (l *SocketListener) run() {
+func (l *socketListener) run() {
 	for {
 		select {
 		case l.slots <- struct{}{}:
@@ -86,7 +86,7 @@ func (l *SocketListener) run() {
 const acceptPause = 10 * time.Millisecond
 
 // bind finds out what a connection is, and closes what is nothing.
-func (l *SocketListener) bind(nc *net.UnixConn) {
+func (l *socketListener) bind(nc *net.UnixConn) {
 	unhook := make(chan struct{})
 	defer close(unhook)
 	l.tasks.Go(func() {
@@ -103,7 +103,7 @@ func (l *SocketListener) bind(nc *net.UnixConn) {
 
 var errUnbound = errors.New("localtransport: the connection belongs to no link")
 
-func (l *SocketListener) sort(nc *net.UnixConn) error {
+func (l *socketListener) sort(nc *net.UnixConn) error {
 	peer, err := unixsocket.Peer(nc)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func identity(c unixsocket.Credentials) transport.Identity {
 }
 
 // control makes a link of a connection.
-func (l *SocketListener) control(nc *net.UnixConn, peer unixsocket.Credentials) error {
+func (l *socketListener) control(nc *net.UnixConn, peer unixsocket.Credentials) error {
 	info := transport.Info{Peer: identity(peer), Local: l.Addr()}
 	var link *socketLink
 	link = newSocketLink(nc, info, l.conf, func() {
@@ -185,27 +185,15 @@ func (l *SocketListener) control(nc *net.UnixConn, peer unixsocket.Credentials) 
 }
 
 // Accept returns the next link.
-func (l *SocketListener) Accept(ctx context.Context) (transport.Link, error) {
-	select {
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	default:
-	}
-	select {
-	case link := <-l.links:
-		return link, nil
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+func (l *socketListener) Accept(ctx context.Context) (transport.Link, error) {
+	return transport.Next(ctx, l.links, l.closed, func() error { return transport.ErrListenerClosed })
 }
 
 // Addr returns the path of the socket.
-func (l *SocketListener) Addr() net.Addr { return l.socket.Addr() }
+func (l *socketListener) Addr() net.Addr { return l.socket.Addr() }
 
 // Close removes the socket and refuses the links that were not accepted. Links that were live on, but can open no more streams from the dialling side.
-func (l *SocketListener) Close() error {
+func (l *socketListener) Close() error {
 	l.once.Do(func() {
 		close(l.closed)
 		l.err = l.socket.Close()
@@ -224,7 +212,7 @@ func (l *SocketListener) Close() error {
 }
 
 // Wait waits until every link has ended; when ctx ends first, the rest is ended.
-func (l *SocketListener) Wait(ctx context.Context) error { return l.live.wait(ctx) }
+func (l *socketListener) Wait(ctx context.Context) error { return l.live.wait(ctx) }
 
 func dialSocket(ctx context.Context, path string) (*net.UnixConn, error) {
 	var d net.Dialer

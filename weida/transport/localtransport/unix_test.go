@@ -117,7 +117,7 @@ func (k *kinds) AcceptBi(ctx context.Context) (transport.SendStream, transport.R
 	}
 }
 
-func listenUnix(t *testing.T, conf Config) (*SocketListener, string) {
+func listenUnix(t *testing.T, conf Config) (*socketListener, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path, conf)
@@ -129,10 +129,10 @@ func listenUnix(t *testing.T, conf Config) (*SocketListener, string) {
 			t.Error(err)
 		}
 	})
-	return l.(*SocketListener), path
+	return l.(*socketListener), path
 }
 
-func pairUnix(t *testing.T, l *SocketListener, path string, conf Config) (dialled, accepted *socketLink) {
+func pairUnix(t *testing.T, l *socketListener, path string, conf Config) (dialled, accepted *socketLink) {
 	t.Helper()
 	d, err := DialUnix(t.Context(), path, conf)
 	if err != nil {
@@ -181,10 +181,15 @@ func TestUnboundConnectionsAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialled, accepted := pairUnix(t, l, path, Config{})
+	_, foreign := pairUnix(t, l, path, Config{})
+	l.mu.Lock()
+	foreign.info.Peer.PID++ // as if another process had made the link
+	l.mu.Unlock()
 	stranger := append([]byte{openTransfer}, make([]byte, tokenBytes)...)
 	for name, head := range map[string][]byte{
 		"an unknown token":                   stranger,
 		"the token of a link that has ended": append([]byte{openTransfer}, past.token[:]...),
+		"the token of another process":       append([]byte{openTransfer}, foreign.token[:]...),
 		"an unknown kind":                    append([]byte{9}, dialled.token[:]...),
 	} {
 		nc, err := net.Dial("unix", path)
@@ -199,8 +204,64 @@ func TestUnboundConnectionsAreClosed(t *testing.T) {
 		}
 		_ = nc.Close()
 	}
-	if len(accepted.streams) != 0 {
+	if len(accepted.streams) != 0 || len(foreign.streams) != 0 {
 		t.Error("one was dispatched")
+	}
+}
+
+// A writer that waits for a reader who does not read is woken by whoever ends the stream.
+func TestEndWakesTheWriterOverUnix(t *testing.T) {
+	const code = 0x52
+	for name, tt := range map[string]struct {
+		end  func(w transport.SendStream, r transport.ReceiveStream)
+		want error
+	}{
+		"reset": {func(w transport.SendStream, _ transport.ReceiveStream) { w.Reset(code) }, transport.ErrAbandoned},
+		"stop":  {func(_ transport.SendStream, r transport.ReceiveStream) { r.Stop(code) }, &transport.StopError{Code: transport.CodeCanceled}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, path := listenUnix(t, Config{})
+			dialled, accepted := pairUnix(t, l, path, Config{})
+			w, _, err := dialled.OpenBi(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			written := make(chan error, 1)
+			go func() {
+				_, err := w.Write(make([]byte, 16<<20)) // more than the kernel takes
+				written <- err
+			}()
+			_, r, err := accepted.AcceptBi(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+				t.Fatal(err)
+			}
+			tt.end(w, r)
+			if err := <-written; err == nil || err.Error() != tt.want.Error() {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+// A link whose listener is gone can open nothing more from the side that dials, and so has ended.
+func TestDialInVainEndsTheLink(t *testing.T) {
+	l, path := listenUnix(t, Config{MaxParked: -1})
+	dialled, _ := pairUnix(t, l, path, Config{MaxParked: -1})
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := dialled.OpenBi(t.Context())
+	closed, ok := errors.AsType[*transport.CloseError](err)
+	if !ok || closed.Cause != transport.CauseTransport {
+		t.Errorf("got %v", err)
+	}
+	select {
+	case <-dialled.Done():
+	default:
+		t.Error("the link has not ended")
 	}
 }
 

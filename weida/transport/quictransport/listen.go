@@ -165,19 +165,7 @@ func (l *Listener) uncount(peer transport.Identity) {
 
 // Accept returns the next link whose handshake has succeeded and that has a place.
 func (l *Listener) Accept(ctx context.Context) (transport.Link, error) {
-	select {
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	default:
-	}
-	select {
-	case link := <-l.accepted:
-		return link, nil
-	case <-l.closed:
-		return nil, transport.ErrListenerClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return transport.Next(ctx, l.accepted, l.closed, func() error { return transport.ErrListenerClosed })
 }
 
 // Addr is the address of the socket.

@@ -162,8 +162,27 @@ func (o *output) torn(w io.Writer) {
 	}
 }
 
-// splitTopic takes the topic off a message that begins with it.
-func splitTopic(message []byte) (topic string, body []byte) {
+// topics is the flags for the topics of what is read.
+type topics struct {
+	topic    string // of all messages
+	prefixed bool   // each message begins with its own
+}
+
+func (t *topics) check(f *frames) error {
+	switch {
+	case t.prefixed && t.topic != "":
+		return exit.Usage(errors.New("--topic and --topics exclude each other"))
+	case t.prefixed && f.name == framing.Raw.String():
+		return exit.Usage(errors.New("--topics is not for --framing raw"))
+	}
+	return nil
+}
+
+// of returns the topic of a message, and what of the message is its body.
+func (t *topics) of(message []byte) (topic string, body []byte) {
+	if !t.prefixed {
+		return t.topic, message
+	}
 	before, after, found := bytes.Cut(message, []byte{'\t'})
 	if !found {
 		return "", message

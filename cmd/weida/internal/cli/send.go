@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,10 +27,10 @@ const (
 type sending struct {
 	dialling
 	frames
-	topic, contentType string
-	topics             bool
-	confirm, repeat    bool
-	linger             time.Duration
+	topics
+	contentType     string
+	confirm, repeat bool
+	linger          time.Duration
 }
 
 func newSend() *cobra.Command {
@@ -50,7 +51,7 @@ func newSend() *cobra.Command {
 	o.frames.register(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.topic, "topic", "", "topic of all messages")
-	f.BoolVar(&o.topics, "topics", false, "each message begins with its topic and a tab")
+	f.BoolVar(&o.topics.prefixed, "topics", false, "each message begins with its topic and a tab")
 	f.StringVar(&o.contentType, "content-type", "", "label of all messages")
 	f.BoolVar(&o.confirm, "confirm", false, "send each message as a request and wait for its answer before the next")
 	f.BoolVar(&o.repeat, "repeat", false, "with --confirm: send a message again of which it is not known whether it arrived")
@@ -65,23 +66,16 @@ func newSend() *cobra.Command {
 }
 
 func (o *sending) check() error {
-	switch {
-	case o.repeat && !o.confirm:
+	if o.repeat && !o.confirm {
 		return exit.Usage(errors.New("--repeat wants --confirm"))
-	case o.topics && o.topic != "":
-		return exit.Usage(errors.New("--topic and --topics exclude each other"))
-	case o.topics && o.name == framing.Raw.String():
-		return exit.Usage(errors.New("--topics is not for --framing raw"))
 	}
-	return o.frames.check()
+	return cmp.Or(o.topics.check(&o.frames), o.frames.check())
 }
 
 // meta takes the topic off a message and describes the rest.
 func (o *sending) meta(message []byte) (weida.Meta, []byte) {
 	m := o.plainMeta()
-	if o.topics {
-		m.Topic, message = splitTopic(message)
-	}
+	m.Topic, message = o.topics.of(message)
 	m.ContentLen = uint64(len(message))
 	return m, message
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,13 +21,12 @@ import (
 type serving struct {
 	terms.Server
 	frames
+	topics
 	echo, sink, pub bool
 	confirm         bool
 	count           int
 	timeout         time.Duration
 	asJSON          bool
-	topic           string
-	topics          bool
 	subscribers     int
 	linger          time.Duration
 	quiet           bool
@@ -59,7 +59,7 @@ func newServe() *cobra.Command {
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "with --sink: how long a message that has begun may take; 0 is for ever")
 	f.BoolVar(&o.asJSON, "json", false, "with --sink: print each message as JSON, its payload in base64")
 	f.StringVar(&o.topic, "topic", "", "with --pub: topic of all messages")
-	f.BoolVar(&o.topics, "topics", false, "each message begins with its topic and a tab")
+	f.BoolVar(&o.topics.prefixed, "topics", false, "each message begins with its topic and a tab")
 	f.IntVar(&o.subscribers, "subscribers", 0, "with --pub: how many subscribers must be there before the first message is read")
 	f.DurationVar(&o.linger, "linger", time.Second, "how long to stay at the end while somebody is connected, who may be reading")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "print no counts at the end")
@@ -94,15 +94,10 @@ func (o *serving) check(cmd *cobra.Command) error {
 			return exit.Usage(fmt.Errorf("--%s means nothing here (see %s --help)", name, cmd.CommandPath()))
 		}
 	}
-	switch {
-	case o.count < 0 || o.subscribers < 0:
+	if o.count < 0 || o.subscribers < 0 {
 		return exit.Usage(errors.New("--count and --subscribers cannot be negative"))
-	case o.topics && o.topic != "":
-		return exit.Usage(errors.New("--topic and --topics exclude each other"))
-	case o.topics && o.name == framing.Raw.String():
-		return exit.Usage(errors.New("--topics is not for --framing raw"))
 	}
-	return o.frames.check()
+	return cmp.Or(o.topics.check(&o.frames), o.frames.check())
 }
 
 // maxHeld is how many messages a sink holds back on a link until the ones before them are there: half of the streams that a sender may have open.
@@ -241,7 +236,7 @@ func answer(ctx context.Context, req *weida.IncomingRequest) {
 }
 
 func (o *serving) newSink(cmd *cobra.Command) *sink {
-	return &sink{out: newOutput(cmd, &o.frames, o.asJSON, o.topics), frames: &o.frames, count: o.count, timeout: o.timeout, note: cmd.ErrOrStderr()}
+	return &sink{out: newOutput(cmd, &o.frames, o.asJSON, o.topics.prefixed), frames: &o.frames, count: o.count, timeout: o.timeout, note: cmd.ErrOrStderr()}
 }
 
 func (o *serving) runSink(ctx context.Context, cmd *cobra.Command, p *weida.Puller) error {
@@ -310,13 +305,9 @@ func (o *serving) publish(ctx context.Context, cmd *cobra.Command, p *weida.Publ
 			}
 			break
 		}
-		meta := weida.Meta{Topic: o.topic}
-		if o.topics {
-			meta.Topic, message = splitTopic(message)
-		}
-		meta.ContentLen = uint64(len(message))
+		topic, body := o.topics.of(message)
 		var queued int
-		if queued, err = p.Publish(meta, message); err != nil {
+		if queued, err = p.Publish(weida.Meta{Topic: topic, ContentLen: uint64(len(body))}, body); err != nil {
 			err = fmt.Errorf("message %d: %w", n+1, err)
 			break
 		}
@@ -327,7 +318,8 @@ func (o *serving) publish(ctx context.Context, cmd *cobra.Command, p *weida.Publ
 	left := p.Flush(limit)
 	if !o.quiet {
 		d := p.Dropped()
-		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages published, %d copies queued, %d dropped for want of room, %d not delivered\n", n, copies, d.OverBytes+d.OverMessages, d.Failed)
+		room := d.OverBytes + d.OverMessages
+		fmt.Fprintf(cmd.ErrOrStderr(), "%d messages published, %d copies queued, %d dropped for want of room, %d not delivered\n", n, copies, room, d.Total()-room)
 	}
 	return errors.Join(err, left)
 }

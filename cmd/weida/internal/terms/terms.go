@@ -150,14 +150,14 @@ type Bound struct {
 	Open bool
 }
 
-// ErrUseless is returned for the in-process scheme, on which no other process can meet a command.
-var ErrUseless = errors.New(weida.SchemeInproc + " reaches nobody outside of this process: use " + weida.Scheme + " or " + weida.SchemeUnix)
+// errUseless is for the in-process scheme, on which no other process can meet a command.
+var errUseless = errors.New(weida.SchemeInproc + " reaches nobody outside of this process: use " + weida.Scheme + " or " + weida.SchemeUnix)
 
 // ParseAddress reads an address that is dialled.
 func ParseAddress(s string) (weida.Address, error) {
 	a, err := weida.ParseAddress(s)
 	if err == nil && a.Carrier == weida.OverInproc {
-		err = ErrUseless
+		err = errUseless
 	}
 	if err != nil {
 		return weida.Address{}, exit.Usage(fmt.Errorf("%s: %w", s, err))

@@ -10,11 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/weir-agent/weir/wab"
 	"github.com/weir-agent/weir/weida/broker/wabstore"
@@ -57,20 +54,18 @@ const queueDisk = 24 << 20
 
 // brokerd is a weida broker in a process of its own. One goroutine uses it.
 type brokerd struct {
-	cmd   *exec.Cmd
+	*child
 	pin   string // sha256:…
 	admin *http.Client
 }
 
 // startBroker runs the weida binary as a broker, by way of another program whose command line is prefix, and returns when it serves.
 func startBroker(ctx context.Context, prefix []string, weida, config, dataDir string, errOut io.Writer) (*brokerd, error) {
-	line := append(prefix[:len(prefix):len(prefix)], weida, "broker", "run", "--config", config)
-	b := &brokerd{cmd: exec.CommandContext(ctx, line[0], line[1:]...)}
-	b.cmd.Stderr = errOut
+	b := &brokerd{child: newChild(ctx, prefix, errOut, weida, "broker", "run", "--config", config)}
 	socket := filepath.Join(dataDir, "admin.sock")
 	b.admin = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
+	}, DisableKeepAlives: true}}
 	out, err := b.cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
@@ -124,35 +119,6 @@ func (b *brokerd) stats(ctx context.Context) (st queueStats, err error) {
 		}
 	}
 	return st, errors.New("chaos: the broker knows nothing of its queue")
-}
-
-func (b *brokerd) signal(s os.Signal) error {
-	if err := b.cmd.Process.Signal(s); err != nil {
-		return fmt.Errorf("chaos: %w", err)
-	}
-	return nil
-}
-
-// kill ends the process with SIGKILL and waits.
-func (b *brokerd) kill() error {
-	if err := b.cmd.Process.Kill(); err != nil {
-		return fmt.Errorf("chaos: %w", err)
-	}
-	_ = b.cmd.Wait() // it says that it was killed
-	b.admin.CloseIdleConnections()
-	return nil
-}
-
-// stop ends the process with SIGTERM and waits.
-func (b *brokerd) stop() error {
-	if err := b.signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	b.admin.CloseIdleConnections()
-	if err := b.cmd.Wait(); err != nil {
-		return fmt.Errorf("chaos: the broker's end: %w", err)
-	}
-	return nil
 }
 
 // openStore opens the store of a queue in the folder of a broker that has ended.

@@ -16,20 +16,26 @@ const (
 	ConsumeCommand = "chaos-consume"
 )
 
-// child is another process of this binary.
+// child is another process.
 type child struct {
 	cmd *exec.Cmd
 }
 
-// startChild runs this binary, by way of another program whose command line is prefix.
+// newChild is a process of a binary, by way of another program whose command line is prefix. It is not started.
+func newChild(ctx context.Context, prefix []string, errOut io.Writer, binary string, args ...string) *child {
+	line := append(append(prefix[:len(prefix):len(prefix)], binary), args...)
+	c := &child{exec.CommandContext(ctx, line[0], line[1:]...)}
+	c.cmd.Stderr = errOut
+	return c
+}
+
+// startChild runs this binary in another process.
 func startChild(ctx context.Context, prefix []string, errOut io.Writer, args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
-	line := append(append(prefix[:len(prefix):len(prefix)], self), args...)
-	c := &child{exec.CommandContext(ctx, line[0], line[1:]...)}
-	c.cmd.Stderr = errOut
+	c := newChild(ctx, prefix, errOut, self, args...)
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("chaos: %w", err)
 	}
@@ -57,8 +63,8 @@ func (c *child) kill() error {
 
 // stop ends the process with SIGTERM and waits.
 func (c *child) stop() error {
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		return fmt.Errorf("chaos: %w", err)
+	if err := c.signal(syscall.SIGTERM); err != nil {
+		return err
 	}
 	if err := c.cmd.Wait(); err != nil {
 		return fmt.Errorf("chaos: the end of %s: %w", c.cmd.Args, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,7 +18,6 @@ type disk struct {
 	dir  string
 	own  bool
 	full []window
-	mu   sync.Mutex
 }
 
 // newDisk makes the folder and mounts a file system of that size on it, where that may be done.
@@ -51,9 +49,7 @@ func (d *disk) ballast() string { return filepath.Join(d.dir, "ballast") }
 
 // fill takes all space that is free.
 func (d *disk) fill() error {
-	d.mu.Lock()
 	d.full = append(d.full, window{from: time.Now()})
-	d.mu.Unlock()
 	f, err := os.Create(d.ballast())
 	if err != nil {
 		return fmt.Errorf("chaos: %w", err)
@@ -71,16 +67,12 @@ func (d *disk) fill() error {
 // free gives it back.
 func (d *disk) free() error {
 	err := os.Remove(d.ballast())
-	d.mu.Lock()
 	d.full[len(d.full)-1].to = time.Now()
-	d.mu.Unlock()
 	return err
 }
 
 // wasFull reports whether the disk was full at a time, or shortly before.
 func (d *disk) wasFull(at time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	for _, w := range d.full {
 		if !at.Before(w.from) && at.Before(w.to.Add(afterFull)) {
 			return true

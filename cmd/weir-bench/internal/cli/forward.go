@@ -23,12 +23,11 @@ const queueBytes = 4 << 30
 // statsInterval is how often a broker is asked how far it is.
 const statsInterval = 2 * time.Millisecond
 
-// newForwardBroker is the other process of newForward and newChaos.
+// newForwardBroker is the other process of newForward.
 func newForwardBroker(out io.Writer) *cobra.Command {
 	var o forward.BrokerOptions
 	cmd := &cobra.Command{Use: forward.BrokerCommand, Hidden: true}
 	cmd.Flags().StringVar(&o.Dir, "dir", "", "folder")
-	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:0", "host:port")
 	cmd.Flags().IntVar(&o.QueueBytes, "queue-bytes", 0, "bound of each queue")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return forward.ServeProcess(cmd.Context(), o, cmd.InOrStdin(), out)
@@ -79,7 +78,7 @@ func withBroker(ctx context.Context, dir string, measure func(b *forward.Process
 	if err := os.Mkdir(at, 0o700); err != nil {
 		return err
 	}
-	b, err := forward.StartBroker(ctx, nil, forward.BrokerOptions{Dir: at, Listen: "127.0.0.1:0", QueueBytes: queueBytes}, os.Stderr)
+	b, err := forward.StartBroker(ctx, forward.BrokerOptions{Dir: at, QueueBytes: queueBytes})
 	if err != nil {
 		return err
 	}
@@ -185,7 +184,7 @@ func (c *common) consume(ctx context.Context, dir string, messages int64) (s rep
 
 // weigh reads what a broker uses once it has given back what memory it can.
 func weigh(b *forward.Process) (proc.Usage, error) {
-	if _, err := b.Free(); err != nil {
+	if err := b.Free(); err != nil {
 		return proc.Usage{}, err
 	}
 	return proc.UsageOf(b.PID())

@@ -3,9 +3,7 @@
 package forward
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/weir-agent/weir/cmd/weir-bench/internal/proc"
 	"github.com/weir-agent/weir/wab"
 	"github.com/weir-agent/weir/weida"
 	"github.com/weir-agent/weir/weida/broker"
@@ -32,25 +31,24 @@ const retireTime = 2 * time.Second
 // BrokerOptions is a broker of two queues, Orders and Dead.
 type BrokerOptions struct {
 	Dir        string // of identity and queues; it must exist
-	Listen     string // host:port
 	QueueBytes int    // bound of each queue
-	// SegmentBytes and SlackBytes bound what a queue takes on disk beside its messages; 0: the defaults.
-	SegmentBytes, SlackBytes int64
 }
 
 // hello is what the process of a broker says first.
 type hello struct{ Fingerprint, Addr string }
 
+// url is the address of a queue.
+func (h hello) url(path string) string { return "weida://" + h.Fingerprint + "@" + h.Addr + path }
+
 // Stats is what the process of a broker says of its queues when it is asked.
 type Stats struct{ Orders, Dead broker.QueueStats }
 
-// OpenStore opens the store of a queue in a broker's folder.
-func OpenStore(o BrokerOptions, path string) (*wabstore.Store, error) {
+func openStore(o BrokerOptions, path string) (*wabstore.Store, error) {
 	dir := filepath.Join(o.Dir, filepath.Base(path))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("forward: %w", err)
 	}
-	return wabstore.Open(dir, wabstore.Options{Log: wab.Options{SegmentBytes: o.SegmentBytes, MinFreeBytes: -1}, SlackBytes: o.SlackBytes})
+	return wabstore.Open(dir, wabstore.Options{Log: wab.Options{MinFreeBytes: -1}})
 }
 
 // served is a broker that runs in this process.
@@ -75,7 +73,7 @@ func newServed(o BrokerOptions) (*served, error) {
 	}
 	var queues []broker.QueueOptions
 	for _, path := range []string{Orders, Dead} {
-		store, err := OpenStore(o, path)
+		store, err := openStore(o, path)
 		if err != nil {
 			return nil, errors.Join(err, s.close())
 		}
@@ -87,7 +85,7 @@ func newServed(o BrokerOptions) (*served, error) {
 		return nil, errors.Join(err, s.close())
 	}
 	// The address is opened when the queues are there, so that nobody is told that they are not.
-	binding, err := l.BindQUIC(o.Listen, weida.ServerTLS{Identity: id})
+	binding, err := l.BindQUIC("127.0.0.1:0", weida.ServerTLS{Identity: id})
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -110,11 +108,12 @@ func (s *served) close() error {
 func (s *served) stats() Stats {
 	orders, _ := s.broker.Stats(Orders) // both are there
 	dead, _ := s.broker.Stats(Dead)
+	orders.StoreError, dead.StoreError = nil, nil // an error has no JSON
 	return Stats{orders, dead}
 }
 
-// ServeProcess is what the process of a broker does: it says where it is in a line of JSON, gives back what memory it can and says its Stats for each line
-// that it reads, and retires when its input or ctx ends.
+// ServeProcess is what the process of a broker does: it says where it is, and its Stats for each line that it reads, having given back what memory it can where
+// that is asked for, and retires when its input or ctx ends.
 func ServeProcess(ctx context.Context, o BrokerOptions, in io.Reader, out io.Writer) error {
 	s, err := newServed(o)
 	if err != nil {
@@ -125,7 +124,7 @@ func ServeProcess(ctx context.Context, o BrokerOptions, in io.Reader, out io.Wri
 	ended := make(chan error, 1)
 	go func() { ended <- s.broker.Serve(serving) }()
 	asked := make(chan error, 1)
-	go func() { asked <- s.answer(in, out) }()
+	go func() { asked <- proc.Answer(in, out, s.hello, s.answer) }()
 	select {
 	case err = <-asked:
 	case <-ctx.Done(): // the goroutine that reads ends with the process
@@ -137,20 +136,9 @@ func ServeProcess(ctx context.Context, o BrokerOptions, in io.Reader, out io.Wri
 	return errors.Join(err, <-ended, s.close())
 }
 
-func (s *served) answer(in io.Reader, out io.Writer) error {
-	enc := json.NewEncoder(out)
-	if err := enc.Encode(s.hello); err != nil {
-		return err
+func (s *served) answer(line string) any {
+	if line == freeMemory {
+		debug.FreeOSMemory()
 	}
-	for lines := bufio.NewScanner(in); lines.Scan(); {
-		if lines.Text() == freeMemory {
-			debug.FreeOSMemory()
-		}
-		st := s.stats()
-		st.Orders.StoreError, st.Dead.StoreError = nil, nil // an error has no JSON
-		if err := enc.Encode(st); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.stats()
 }

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestThereAndBack: what is published is confirmed as stored, counted, kept over an end of the broker, and settled once it was consumed.
 func TestThereAndBack(t *testing.T) {
-	o := BrokerOptions{Dir: t.TempDir(), Listen: "127.0.0.1:0", QueueBytes: 1 << 20, SegmentBytes: 1 << 20, SlackBytes: 1 << 20}
+	o := BrokerOptions{Dir: t.TempDir(), QueueBytes: 1 << 20}
 	const messages = 100
 	b := startInProcess(t, o)
 	r, err := Publish(t.Context(), b.url(Orders), 8, 256, messages, time.Minute)
@@ -83,9 +83,7 @@ func (b *inProcess) ask(t *testing.T) (st Stats) {
 	return st
 }
 
-func (b *inProcess) url(path string) string {
-	return (&Process{hello: b.hello}).URL(path)
-}
+func (b *inProcess) url(path string) string { return b.hello.url(path) }
 
 func (b *inProcess) stop(t *testing.T) {
 	t.Helper()

@@ -131,7 +131,7 @@ func TestServeProcess(t *testing.T) {
 	if _, err := io.WriteString(toServer, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := lines.ReadString('\n'); line != "\n" || err != nil {
+	if line, err := lines.ReadString('\n'); line != "null\n" || err != nil {
 		t.Errorf("after a line: got %q, %v", line, err)
 	}
 	if err := toServer.Close(); err != nil {
