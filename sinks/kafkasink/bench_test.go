@@ -18,8 +18,7 @@ import (
 func BenchmarkDeliver(b *testing.B) {
 	server := kafkatest.Start(b, kafkatest.Config{})
 	server.AddTopic("bench", 4)
-	s := mustNew(b, Options{Brokers: server.Address, Topic: "bench"})
-	defer s.Close()
+	s := sinktest.Open(b, New, Options{Brokers: server.Address, Topic: "bench"})
 	const size = 1000
 	payload := bytes.Repeat([]byte("x"), 256)
 	jobs := make(chan sinks.Batch)

@@ -3,11 +3,9 @@
 package kafkasink
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -40,27 +38,6 @@ func TestBroker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b) })
 	}
-}
-
-// withSize returns a batch like sinktest.Batch whose records have these sizes.
-func withSize(name string, sizes ...int) sinks.Batch {
-	b := sinktest.Batch(name, len(sizes))
-	for i, n := range sizes {
-		r := &b.Records[i]
-		r.Payload = bytes.Repeat([]byte{byte('a' + i)}, n)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
-
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // wantOutcomes checks the verdicts, the last of want being that of all that follow, and what the last reason begins with.
@@ -103,7 +80,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"larger than the option allows",
 			[]string{},
 			Options{BatchMaxBytes: 2000},
-			withSize("b", 10, 3000, 10, 1800),
+			sinktest.Sized(10, 3000, 10, 1800),
 			[]sinks.Verdict{delivered, reject, delivered, reject},
 			"the record is larger than sink.kafka.batch_max_bytes",
 		},
@@ -111,7 +88,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"a batch larger than the topic allows",
 			[]string{"max.message.bytes", "1000"},
 			Options{Compression: "none"},
-			withSize("b", 2000, 2000),
+			sinktest.Sized(2000, 2000),
 			[]sinks.Verdict{split},
 			"MESSAGE_TOO_LARGE",
 		},
@@ -119,7 +96,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"a record larger than the topic allows",
 			[]string{"max.message.bytes", "1000"},
 			Options{Compression: "none"},
-			withSize("b", 2000),
+			sinktest.Sized(2000),
 			[]sinks.Verdict{reject},
 			"MESSAGE_TOO_LARGE",
 		},
@@ -127,7 +104,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"a batch as large as the topic allows",
 			[]string{"max.message.bytes", "1000"},
 			Options{Compression: "none", BatchMaxBytes: 1024},
-			withSize("b", 500, 500, 500, 500),
+			sinktest.Sized(500, 500, 500, 500),
 			[]sinks.Verdict{delivered},
 			"",
 		},
@@ -156,8 +133,7 @@ func testOutcomes(t *testing.T, b broker) {
 			if tc.topic != nil {
 				b.AddTopic(o.Topic, 1, tc.topic...)
 			}
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			if strings.HasPrefix(o.Topic, "{host}") {
 				s.host = strings.Repeat("h", 20)
 			}
@@ -217,9 +193,8 @@ func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
 // testLargeAmongOthers: of what is refused together only what is too large itself is rejected, in the pieces that the drain makes.
 func testLargeAmongOthers(t *testing.T, b broker) {
 	b.AddTopic("among", 1, "max.message.bytes", "1000")
-	s := mustNew(t, Options{Brokers: b.Address, Topic: "among", Compression: "none"})
-	defer s.Close()
-	all := withSize("b", 100, 2000, 100, 100)
+	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "among", Compression: "none"})
+	all := sinktest.Sized(100, 2000, 100, 100)
 	var good sinks.Batch
 	for i := range all.Records {
 		one := all
@@ -238,7 +213,7 @@ func testLargeAmongOthers(t *testing.T, b broker) {
 func testLogins(t *testing.T, b broker) {
 	b.AddTopic("logins", 1)
 	t.Setenv("KAFKASINK_TEST_PASSWORD", kafkatest.Password)
-	right := writeFile(t, kafkatest.Password+"\n")
+	right := sinktest.File(t, kafkatest.Password+"\n")
 	for name, tc := range map[string]struct {
 		opts   Options
 		want   sinks.Verdict
@@ -247,8 +222,8 @@ func testLogins(t *testing.T, b broker) {
 		"plain":                     {Options{SASL: SASLPlain, Username: kafkatest.Writer, PasswordFile: right}, sinks.Delivered, ""},
 		"scram 256":                 {Options{SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: right}, sinks.Delivered, ""},
 		"scram 512 from the env":    {Options{SASL: SASLScram512, Username: kafkatest.Writer, PasswordEnv: "KAFKASINK_TEST_PASSWORD"}, sinks.Delivered, ""},
-		"plain, wrong password":     {Options{SASL: SASLPlain, Username: kafkatest.Writer, PasswordFile: writeFile(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
-		"scram, wrong password":     {Options{SASL: SASLScram512, Username: kafkatest.Writer, PasswordFile: writeFile(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
+		"plain, wrong password":     {Options{SASL: SASLPlain, Username: kafkatest.Writer, PasswordFile: sinktest.File(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
+		"scram, wrong password":     {Options{SASL: SASLScram512, Username: kafkatest.Writer, PasswordFile: sinktest.File(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
 		"scram, nobody":             {Options{SASL: SASLScram256, Username: "nobody", PasswordFile: right}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
 		"no permission to write":    {Options{SASL: SASLPlain, Username: kafkatest.Reader, PasswordFile: right}, sinks.Hold, "TOPIC_AUTHORIZATION_FAILED"},
 		"login where there is none": {Options{SASL: SASLPlain, Username: kafkatest.Reader, PasswordFile: right, Brokers: b.Address}, sinks.Hold, "ILLEGAL_SASL_STATE"},
@@ -259,8 +234,7 @@ func testLogins(t *testing.T, b broker) {
 				o.Brokers = b.Login
 			}
 			o.Topic = "logins"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			wantOutcomes(t, s.Deliver(t.Context(), sinktest.Batch("b", 2)), 2, tc.reason, tc.want)
 		})
 	}
@@ -287,8 +261,7 @@ func testTLS(t *testing.T, b broker) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := tc.opts
 			o.Brokers, o.Topic = tc.brokers, "tls"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			got := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]
 			if got.Verdict != tc.want || !strings.Contains(got.Reason, tc.reason) {
 				t.Errorf("got %+v, want %v with %q", got, tc.want, tc.reason)
@@ -301,8 +274,7 @@ func testTLS(t *testing.T, b broker) {
 func testPlaces(t *testing.T, b broker) {
 	for _, partition := range []string{PartitionShard, PartitionID, PartitionSticky} {
 		b.AddTopic("places-"+partition, 4)
-		s := mustNew(t, Options{Brokers: b.Address, Topic: "places-" + partition, Partition: partition, Key: "{shard} of {host}: {id}"})
-		defer s.Close()
+		s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "places-" + partition, Partition: partition, Key: "{shard} of {host}: {id}"})
 		var want []sinks.Batch
 		for i := range 10 {
 			batch := sinktest.Batch(fmt.Sprint(i), 10)
@@ -339,8 +311,7 @@ func testPlaces(t *testing.T, b broker) {
 	for shard := range 2 {
 		topic := fmt.Sprint("shard-", shard)
 		b.AddTopic(topic, 1)
-		s := mustNew(t, Options{Brokers: b.Address, Topic: "shard-{shard}"})
-		defer s.Close()
+		s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "shard-{shard}"})
 		batch := sinktest.Batch(topic, 1)
 		batch.Shard = shard
 		deliverAll(t, s, batch)
@@ -352,8 +323,7 @@ func testPlaces(t *testing.T, b broker) {
 func testTopicMadeAnew(t *testing.T, b broker) {
 	b.AddTopic("anew", 1)
 	b.AddTopic("beside", 1)
-	s := mustNew(t, Options{Brokers: b.Address, Topic: "anew"})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "anew"})
 	deliverAll(t, s, sinktest.Batch("first", 2))
 	first := s.current
 	b.DeleteTopic("anew")
@@ -370,9 +340,8 @@ func testTopicMadeAnew(t *testing.T, b broker) {
 // testFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.
 func testFilesAreReadAgain(t *testing.T, b broker) {
 	b.AddTopic("files", 1)
-	file := writeFile(t, "wrong password")
-	s := mustNew(t, Options{Brokers: b.Login, Topic: "files", SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: file})
-	defer s.Close()
+	file := sinktest.File(t, "wrong password")
+	s := sinktest.Open(t, New, Options{Brokers: b.Login, Topic: "files", SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: file})
 	batch := sinktest.Batch("b", 1)
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "SASL_AUTHENTICATION_FAILED", sinks.Hold)
 	if err := os.Remove(file); err != nil {
@@ -388,8 +357,7 @@ func testFilesAreReadAgain(t *testing.T, b broker) {
 // testNoAckInTime: what is not acked in time is sent again, over new connections.
 func testNoAckInTime(t *testing.T, b broker) {
 	b.AddTopic("late", 1)
-	s := mustNew(t, Options{Brokers: b.Proxied, Topic: "late", AckTimeout: time.Minute})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "late", AckTimeout: time.Minute})
 	before := sinktest.Batch("before", 1)
 	deliverAll(t, s, before)
 	s.opts.AckTimeout = time.Second
@@ -409,8 +377,7 @@ func testNoAckInTime(t *testing.T, b broker) {
 // testCancelEndsAWrite: a write that blocks ends with the context, and what was buffered behind it is never produced.
 func testCancelEndsAWrite(t *testing.T, b broker) {
 	b.AddTopic("cancel", 1)
-	s := mustNew(t, Options{Brokers: b.Proxied, Topic: "cancel", Compression: "none", AckTimeout: time.Hour})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "cancel", Compression: "none", AckTimeout: time.Hour})
 	before := sinktest.Batch("before", 1)
 	deliverAll(t, s, before)
 	reached, release := b.proxy.Stall()
@@ -422,7 +389,7 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 	for i := range sizes {
 		sizes[i] = 900_000
 	}
-	large := withSize("large", sizes...)
+	large := sinktest.Sized(sizes...)
 	go func() {
 		<-reached
 		cancel()
@@ -445,8 +412,7 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 // testRoomIsWaitedFor: a batch of more records than may wait for their acks goes on when there is room.
 func testRoomIsWaitedFor(t *testing.T, b broker) {
 	b.AddTopic("room", 1)
-	s := mustNew(t, Options{Brokers: b.Address, Topic: "room", MaxPending: 1})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "room", MaxPending: 1})
 	batch := sinktest.Batch("b", 50)
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 50, "", sinks.Delivered)
 	if n := wantStored(t, b.Server, "room", batch); n != 0 {
@@ -459,7 +425,7 @@ func testCloseEndsADial(t *testing.T, b broker) {
 	b.AddTopic("dial", 1)
 	reached, release := b.proxy.Stall()
 	defer release()
-	s := mustNew(t, Options{Brokers: b.Proxied, Topic: "dial", ConnectTimeout: time.Hour, AckTimeout: time.Hour})
+	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "dial", ConnectTimeout: time.Hour, AckTimeout: time.Hour})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -478,8 +444,7 @@ func TestBrokerAway(t *testing.T) {
 	server := kafkatest.Start(t, kafkatest.Config{})
 	server.AddTopic("away", 3)
 	server.Kill()
-	s := mustNew(t, Options{Brokers: server.Address, Topic: "away", Partition: PartitionID})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: server.Address, Topic: "away", Partition: PartitionID})
 	b := sinktest.Batch("first", 10)
 	wantOutcomes(t, s.Deliver(t.Context(), b), 10, "unable to dial: dial tcp "+server.Address+": connect: connection refused", sinks.Retry)
 	all := []sinks.Batch{b}

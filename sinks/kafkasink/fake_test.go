@@ -77,7 +77,7 @@ func fake(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 func sinkOf(t *testing.T, c *kfake.Cluster, o Options) *Sink {
 	t.Helper()
 	o.Brokers, o.Topic, o.Compression = strings.Join(c.ListenAddrs(), ","), "s", "none"
-	s := mustNew(t, o)
+	s := sinktest.Open(t, New, o)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -364,6 +364,6 @@ func TestMechanismIsUnknown(t *testing.T) {
 		resp.ErrorCode, resp.SupportedMechanisms = kerr.UnsupportedSaslMechanism.Code, []string{"GSSAPI"}
 		return resp, nil, true
 	})
-	s := sinkOf(t, c, Options{SASL: SASLPlain, Username: "u", PasswordFile: writeFile(t, "pass-word")})
+	s := sinkOf(t, c, Options{SASL: SASLPlain, Username: "u", PasswordFile: sinktest.File(t, "pass-word")})
 	wantOutcomes(t, s.Deliver(t.Context(), sinktest.Batch("b", 1)), 1, "UNSUPPORTED_SASL_MECHANISM", sinks.Hold)
 }

@@ -20,8 +20,7 @@ import (
 func BenchmarkDeliver(b *testing.B) {
 	server := natstest.Start(b, "")
 	natstest.AddStream(b, natstest.Connect(b, server.URL()), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
-	s := mustNew(b, Options{URL: server.URL(), Subject: "s.x"})
-	defer s.Close()
+	s := sinktest.Open(b, New, Options{URL: server.URL(), Subject: "s.x"})
 	const size = 1000
 	payload := bytes.Repeat([]byte("x"), 256)
 	jobs := make(chan sinks.Batch)

@@ -83,7 +83,7 @@ func TestCredentialsFile(t *testing.T) {
 		accountID, signed(t, operator, account, time.Time{}, unlimited), systemID, signed(t, operator, system, time.Time{}, map[string]any{"type": "account"})))
 	credentials := func(expires time.Time) string {
 		jwt := signed(t, account, user, expires, map[string]any{"type": "user", "subs": -1, "data": -1, "payload": -1})
-		return writeFile(t, "-----BEGIN NATS USER JWT-----\n"+jwt+"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+string(seed)+"\n------END USER NKEY SEED------\n")
+		return sinktest.File(t, "-----BEGIN NATS USER JWT-----\n"+jwt+"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+string(seed)+"\n------END USER NKEY SEED------\n")
 	}
 	good := credentials(time.Time{})
 	addStream(t, natstest.Connect(t, server.URL(), nats.UserCredentials(good)), jetstream.StreamConfig{})
@@ -95,8 +95,7 @@ func TestCredentialsFile(t *testing.T) {
 		{"expired", credentials(time.Now().Add(-time.Hour)), sinks.Hold},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", CredentialsFile: tc.file})
-			defer s.Close()
+			s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", CredentialsFile: tc.file})
 			if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != tc.want {
 				t.Errorf("%+v, want %v", o, tc.want)
 			}

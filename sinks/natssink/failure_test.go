@@ -3,11 +3,9 @@
 package natssink
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,18 +31,6 @@ authorization { users [
 	{ user: deaf, password: "` + password + `", permissions: { subscribe: { deny: "_INBOX.>" } } }
 ] }
 `
-
-// withSize returns a batch like sinktest.Batch whose records have these sizes.
-func withSize(name string, sizes ...int) sinks.Batch {
-	b := sinktest.Batch(name, len(sizes))
-	for i, n := range sizes {
-		r := &b.Records[i]
-		r.Payload = bytes.Repeat([]byte{byte('a' + i)}, n)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
 
 func one(verdict sinks.Verdict) []sinks.Verdict { return []sinks.Verdict{verdict} }
 
@@ -77,11 +63,11 @@ func TestOutcomes(t *testing.T) {
 		},
 		{
 			name: "larger than the server allows", config: "max_payload: 1KB\n", stream: &jetstream.StreamConfig{},
-			batch: withSize("b", 10, 2000, 10, 1000), want: []sinks.Verdict{delivered, reject, delivered, reject}, reason: "the record is larger than the server allows",
+			batch: sinktest.Sized(10, 2000, 10, 1000), want: []sinks.Verdict{delivered, reject, delivered, reject}, reason: "the record is larger than the server allows",
 		},
 		{
 			name: "larger than the stream allows", stream: &jetstream.StreamConfig{MaxMsgSize: 500},
-			batch: withSize("b", 10, 10, 2000), want: []sinks.Verdict{delivered, delivered, reject}, reason: "nats: API error: code=400 err_code=10054",
+			batch: sinktest.Sized(10, 10, 2000), want: []sinks.Verdict{delivered, delivered, reject}, reason: "nats: API error: code=400 err_code=10054",
 		},
 		{
 			name: "a full stream", stream: &jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew},
@@ -123,10 +109,9 @@ func TestOutcomes(t *testing.T) {
 				o.URL = tc.opts.URL + server.Address
 			}
 			if o.Username != "" {
-				o.PasswordFile = writeFile(t, password+"\n")
+				o.PasswordFile = sinktest.File(t, password+"\n")
 			}
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			out := s.Deliver(t.Context(), tc.batch)
 			for i, o := range out {
 				want := tc.want[min(i, len(tc.want)-1)]
@@ -157,15 +142,6 @@ func addStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig) {
 	if c.Sealed = sealed; sealed {
 		natstest.AddStream(t, js, c)
 	}
-}
-
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // deliverAll does what the drain does: what has to be sent again is sent again, until all of it is delivered. It returns the number of
@@ -217,8 +193,7 @@ func TestServerAway(t *testing.T) {
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	server.Kill()
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x"})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x"})
 	b := sinktest.Batch("first", 10)
 	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("without a server: %+v", o)
@@ -264,8 +239,7 @@ func TestClusterLosesANode(t *testing.T) {
 	}
 	js := natstest.Connect(t, strings.Join(urls, ","))
 	addStream(t, js, jetstream.StreamConfig{Replicas: 3})
-	s := mustNew(t, Options{URL: strings.Join(urls, ","), Subject: "s.x", Stream: "S", AckTimeout: time.Second})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: strings.Join(urls, ","), Subject: "s.x", Stream: "S", AckTimeout: time.Second})
 	var all []sinks.Batch
 	for i := range 20 {
 		if i == 5 {
@@ -285,8 +259,7 @@ func TestClusterLosesANode(t *testing.T) {
 func TestNobodyToAsk(t *testing.T) {
 	server := natstest.Start(t, users)
 	js := natstest.Connect(t, server.URL(), nats.UserInfo("admin", password))
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: writeFile(t, password)})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: sinktest.File(t, password)})
 	b := sinktest.Batch("b", 1)
 	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
 		t.Errorf("before the first ack: %+v", o)
@@ -317,13 +290,12 @@ func TestNoAckInTime(t *testing.T) {
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
-	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Second})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Second})
 	deliverAll(t, s, sinktest.Batch("before", 1))
 	_, release := proxy.Stall()
 	defer release()
 	// Larger than all buffers on the way, so that a write blocks.
-	b := withSize("large", 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	b := sinktest.Sized(1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
 	for i, o := range s.Deliver(t.Context(), b) {
 		if o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "ack") {
 			t.Errorf("record %d: %+v", i, o)
@@ -341,14 +313,13 @@ func TestCancelEndsAWrite(t *testing.T) {
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
-	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 12})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 12})
 	deliverAll(t, s, sinktest.Batch("before", 1))
 	reached, release := proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	large := withSize("large", 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	large := sinktest.Sized(1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
 	go func() {
 		<-reached
 		cancel()
@@ -368,8 +339,7 @@ func TestRoomIsWaitedFor(t *testing.T) {
 	server := natstest.Start(t, "")
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", MaxPending: 1})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", MaxPending: 1})
 	s.publishing = append(s.publishing, jetstream.WithStallWait(time.Nanosecond))
 	b := sinktest.Batch("b", 50)
 	for i, o := range s.Deliver(t.Context(), b) {
@@ -384,9 +354,8 @@ func TestRoomIsWaitedFor(t *testing.T) {
 func TestFilesAreReadAgain(t *testing.T) {
 	server := natstest.Start(t, users)
 	addStream(t, natstest.Connect(t, server.URL(), nats.UserInfo("admin", password)), jetstream.StreamConfig{})
-	file := writeFile(t, "wrong password")
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
-	defer s.Close()
+	file := sinktest.File(t, "wrong password")
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
 	b := sinktest.Batch("b", 1)
 	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
 		t.Errorf("with the wrong password: %+v", o)
@@ -425,12 +394,12 @@ func TestLogins(t *testing.T) {
 		opts   Options
 		client nats.Option
 	}{
-		"token in a file":    {"authorization { token: \"" + password + "\" }\n", Options{TokenFile: writeFile(t, password+"\n")}, nats.Token(password)},
+		"token in a file":    {"authorization { token: \"" + password + "\" }\n", Options{TokenFile: sinktest.File(t, password+"\n")}, nats.Token(password)},
 		"token in the env":   {"authorization { token: \"" + password + "\" }\n", Options{TokenEnv: "NATSSINK_TEST_TOKEN"}, nats.Token(password)},
-		"password in a file": {users, Options{Username: "admin", PasswordFile: writeFile(t, password)}, nats.UserInfo("admin", password)},
+		"password in a file": {users, Options{Username: "admin", PasswordFile: sinktest.File(t, password)}, nats.UserInfo("admin", password)},
 		"nkey": {
 			"authorization { users [ { nkey: " + public + " } ] }\n",
-			Options{NkeyFile: writeFile(t, string(seed))},
+			Options{NkeyFile: sinktest.File(t, string(seed))},
 			nats.Nkey(public, func(nonce []byte) ([]byte, error) { return user.Sign(nonce) }),
 		},
 	} {
@@ -439,8 +408,7 @@ func TestLogins(t *testing.T) {
 			addStream(t, natstest.Connect(t, server.URL(), tc.client), jetstream.StreamConfig{})
 			o := tc.opts
 			o.URL, o.Subject = server.URL(), "s.x"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Delivered {
 				t.Errorf("%+v", o)
 			}
@@ -453,8 +421,7 @@ func TestSubject(t *testing.T) {
 	server := natstest.Start(t, "")
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.{host}.{shard}"})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.{host}.{shard}"})
 	for shard := range 2 {
 		b := sinktest.Batch(fmt.Sprint(shard), 1)
 		b.Shard = shard
@@ -477,7 +444,7 @@ func TestCloseEndsADial(t *testing.T) {
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	reached, release := proxy.Stall()
 	defer release()
-	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", ConnectTimeout: time.Hour})
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", ConnectTimeout: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

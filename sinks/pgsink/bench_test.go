@@ -18,8 +18,7 @@ import (
 func BenchmarkDeliver(b *testing.B) {
 	server := pgtest.Start(b, "")
 	server.Exec(plainTable)
-	s := mustNew(b, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(b)})
-	defer s.Close()
+	s := sinktest.Open(b, New, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(b)})
 	const size = 1000
 	payload := bytes.Repeat([]byte("x"), 256)
 	jobs := make(chan sinks.Batch)

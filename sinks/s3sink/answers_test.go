@@ -32,7 +32,7 @@ func scripted(t *testing.T, o Options, answer http.HandlerFunc) *Sink {
 	t.Setenv("S3SINK_TEST_SECRET", s3test.SecretKey)
 	o.Bucket, o.Endpoint, o.PathStyle, o.Region = "records", server.URL, true, s3test.Region
 	o.AccessKey, o.SecretKeyEnv = s3test.AccessKey, "S3SINK_TEST_SECRET"
-	s := mustNew(t, o)
+	s := sinktest.Open(t, New, o)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

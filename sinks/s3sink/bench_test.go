@@ -32,8 +32,7 @@ func BenchmarkDeliver(b *testing.B) {
 		b.Run(o.Format+" "+o.Compression, func(b *testing.B) {
 			server := s3test.Start(b)
 			server.MakeBucket("records")
-			s := mustNew(b, of(b, server, o))
-			defer s.Close()
+			s := sinktest.Open(b, New, of(b, server, o))
 			inParallel(b, func(n int) error {
 				batch := benchBatch(n)
 				if o := s.Deliver(b.Context(), batch)[0]; o.Verdict != sinks.Delivered {

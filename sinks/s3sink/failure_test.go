@@ -30,18 +30,6 @@ func started(t *testing.T, args ...string) *s3test.Server {
 	return server
 }
 
-// opened is mustNew, and the end of the test closes the sink.
-func opened(t *testing.T, o Options) *Sink {
-	t.Helper()
-	s := mustNew(t, o)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
-}
-
 func wantOutcome(t *testing.T, s *Sink, b sinks.Batch, want sinks.Verdict, reason string) {
 	t.Helper()
 	for _, o := range s.Deliver(t.Context(), b) {
@@ -97,7 +85,7 @@ func TestPartsOfTheServer(t *testing.T) {
 	server := started(t)
 	for _, sum := range []string{ChecksumCRC32, ChecksumSHA256, ChecksumNone} {
 		t.Run(sum, func(t *testing.T) {
-			s := opened(t, of(t, server, Options{MultipartBytes: minMultipartBytes, Format: FormatLength, Prefix: sum + "/", Checksum: sum}))
+			s := sinktest.Open(t, New, of(t, server, Options{MultipartBytes: minMultipartBytes, Format: FormatLength, Prefix: sum + "/", Checksum: sum}))
 			b := random(12, 1<<20)
 			wantOutcome(t, s, b, sinks.Delivered, "")
 			wantOutcome(t, s, b, sinks.Delivered, "") // over itself
@@ -145,7 +133,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := of(t, server, Options{})
 			tc.change(&o)
-			wantOutcome(t, opened(t, o), sinktest.Batch("b", 2), sinks.Hold, tc.want)
+			wantOutcome(t, sinktest.Open(t, New, o), sinktest.Batch("b", 2), sinks.Hold, tc.want)
 		})
 	}
 	if got := server.Objects("records"); len(got) != 0 {
@@ -156,7 +144,7 @@ func TestRefusals(t *testing.T) {
 // TestServerKilled: a server that dies under load loses nothing and gets nothing twice.
 func TestServerKilled(t *testing.T) {
 	server := started(t)
-	s := opened(t, of(t, server, Options{}))
+	s := sinktest.Open(t, New, of(t, server, Options{}))
 	const kills, callers = 4, 3
 	jobs := make(chan sinks.Batch)
 	under := make(chan struct{}, 1)
@@ -206,7 +194,7 @@ func TestServerKilled(t *testing.T) {
 // TestNoServer: an address that nobody answers at is tried again, in words without the name of the object.
 func TestNoServer(t *testing.T) {
 	server := started(t)
-	s := opened(t, of(t, server, Options{}))
+	s := sinktest.Open(t, New, of(t, server, Options{}))
 	server.Kill()
 	b := sinktest.Batch("b", 2)
 	first := s.Deliver(t.Context(), b)[0]
@@ -225,7 +213,7 @@ func TestNoAnswerInTime(t *testing.T) {
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	o := of(t, server, Options{Timeout: 200 * time.Millisecond})
 	o.Endpoint = "http://" + proxy.Address
-	s := opened(t, o)
+	s := sinktest.Open(t, New, o)
 	b := sinktest.Batch("b", 5)
 	_, release := proxy.Stall()
 	wantOutcome(t, s, b, sinks.Retry, "no answer in time")
@@ -241,7 +229,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	o := of(t, server, Options{})
 	o.Endpoint = "http://" + proxy.Address
-	s := mustNew(t, o)
+	s := sinktest.Open(t, New, o)
 	wantOutcome(t, s, sinktest.Batch("before", 1), sinks.Delivered, "")
 	reached, release := proxy.Stall()
 	defer release()
@@ -275,7 +263,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		}
 	}
 	write("wrong")
-	s := opened(t, o)
+	s := sinktest.Open(t, New, o)
 	b := sinktest.Batch("b", 1)
 	wantOutcome(t, s, b, sinks.Hold, "SignatureDoesNotMatch")
 	if err := os.Remove(file); err != nil {
@@ -301,7 +289,7 @@ func TestChain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config"), []byte("[default]\nregion = "+s3test.Region+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := opened(t, o)
+	s := sinktest.Open(t, New, o)
 	b := sinktest.Batch("b", 1)
 	wantOutcome(t, s, b, sinks.Hold, "sink.s3.access_key: no credentials: ")
 	for _, step := range []struct {
@@ -340,7 +328,7 @@ func TestTLS(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := of(t, server, Options{CAFile: tc.ca})
 			o.Endpoint = tc.endpoint
-			s := opened(t, o)
+			s := sinktest.Open(t, New, o)
 			wantOutcome(t, s, sinktest.Batch("b", 1), tc.want, tc.reason)
 			s.opts.MultipartBytes = minMultipartBytes
 			wantOutcome(t, s, random(6, 1<<20), tc.want, tc.reason)
@@ -353,7 +341,7 @@ func TestTLS(t *testing.T) {
 		if err := os.WriteFile(file, other.PEM, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := opened(t, o)
+		s := sinktest.Open(t, New, o)
 		wantOutcome(t, s, sinktest.Batch("b", 1), sinks.Retry, "unknown authority")
 		if err := os.WriteFile(file, ours.PEM, 0o600); err != nil {
 			t.Fatal(err)
