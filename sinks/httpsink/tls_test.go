@@ -136,7 +136,7 @@ func TestF57TokenRotates(t *testing.T) {
 	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	replace(t, path, []byte("token-2\n"))
 	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
-	for _, bad := range []string{"", " \n", "to\x01ken", strings.Repeat("x", maxFileBytes+1)} {
+	for _, bad := range []string{"", " \n", "to\x01ken", strings.Repeat("x", 1<<20+1)} {
 		replace(t, path, []byte(bad))
 		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	}
