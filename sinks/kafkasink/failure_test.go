@@ -5,7 +5,6 @@ package kafkasink
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/kafkasink/kafkatest"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 // broker is a server with all listeners, and what stands before one of them.
@@ -142,54 +140,6 @@ func testOutcomes(t *testing.T, b broker) {
 	}
 }
 
-// wantStored checks that a topic has each of the records, and nothing else. It returns how many repeats there are.
-func wantStored(t *testing.T, server *kafkatest.Server, topic string, batches ...sinks.Batch) (repeats int) {
-	t.Helper()
-	got := map[string]int{}
-	payloads := map[string]string{}
-	for _, r := range server.Records(topic) {
-		got[kafkatest.ID(r)]++
-		payloads[kafkatest.ID(r)] = string(r.Value)
-	}
-	for _, b := range batches {
-		for _, r := range b.Records {
-			id := r.ID.String()
-			if got[id] == 0 || payloads[id] != string(r.Payload) {
-				t.Errorf("record %s is there %d times, with %.40q", id, got[id], payloads[id])
-				continue
-			}
-			repeats += got[id] - 1
-			delete(got, id)
-		}
-	}
-	if len(got) > 0 {
-		t.Errorf("%d records in the topic that nobody delivered", len(got))
-	}
-	return repeats
-}
-
-// deliverAll does what the drain does: what has to be sent again is sent again, until all of it is delivered. It returns the number of
-// attempts.
-func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
-	t.Helper()
-	for len(b.Records) > 0 && t.Context().Err() == nil {
-		attempts++
-		var left []record.Record
-		for i, o := range s.Deliver(t.Context(), b) {
-			switch o.Verdict {
-			case sinks.Delivered:
-			case sinks.Retry:
-				left = append(left, b.Records[i])
-			default:
-				t.Errorf("%+v", o)
-			}
-		}
-		b.Records = left
-		b.Attempt++
-	}
-	return attempts
-}
-
 // testLargeAmongOthers: of what is refused together only what is too large itself is rejected, in the pieces that the drain makes.
 func testLargeAmongOthers(t *testing.T, b broker) {
 	b.AddTopic("among", 1, "max.message.bytes", "1000")
@@ -207,7 +157,7 @@ func testLargeAmongOthers(t *testing.T, b broker) {
 		}
 		wantOutcomes(t, s.Deliver(t.Context(), one), 1, "", want)
 	}
-	wantStored(t, b.Server, "among", good)
+	sinktest.WantStored(t, b.Stored("among"), good)
 }
 
 func testLogins(t *testing.T, b broker) {
@@ -280,9 +230,9 @@ func testPlaces(t *testing.T, b broker) {
 			batch := sinktest.Batch(fmt.Sprint(i), 10)
 			batch.Shard = 7
 			want = append(want, batch)
-			deliverAll(t, s, batch)
+			sinktest.DeliverAll(t, s, batch)
 		}
-		wantStored(t, b.Server, "places-"+partition, want...)
+		sinktest.WantStored(t, b.Stored("places-"+partition), want...)
 		places := map[int32][]string{}
 		for _, r := range b.Records("places-" + partition) {
 			places[r.Partition] = append(places[r.Partition], string(r.Value))
@@ -314,8 +264,8 @@ func testPlaces(t *testing.T, b broker) {
 		s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "shard-{shard}"})
 		batch := sinktest.Batch(topic, 1)
 		batch.Shard = shard
-		deliverAll(t, s, batch)
-		wantStored(t, b.Server, topic, batch)
+		sinktest.DeliverAll(t, s, batch)
+		sinktest.WantStored(t, b.Stored(topic), batch)
 	}
 }
 
@@ -324,14 +274,14 @@ func testTopicMadeAnew(t *testing.T, b broker) {
 	b.AddTopic("anew", 1)
 	b.AddTopic("beside", 1)
 	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "anew"})
-	deliverAll(t, s, sinktest.Batch("first", 2))
+	sinktest.DeliverAll(t, s, sinktest.Batch("first", 2))
 	first := s.current
 	b.DeleteTopic("anew")
 	batch := sinktest.Batch("second", 2)
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 2, "UNKNOWN_TOPIC", sinks.Hold)
 	b.AddTopic("anew", 1)
-	deliverAll(t, s, batch)
-	wantStored(t, b.Server, "anew", batch)
+	sinktest.DeliverAll(t, s, batch)
+	sinktest.WantStored(t, b.Stored("anew"), batch)
 	if s.current != first {
 		t.Error("the fault of one topic cost the connections of all")
 	}
@@ -342,16 +292,7 @@ func testFilesAreReadAgain(t *testing.T, b broker) {
 	b.AddTopic("files", 1)
 	file := sinktest.File(t, "wrong password")
 	s := sinktest.Open(t, New, Options{Brokers: b.Login, Topic: "files", SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: file})
-	batch := sinktest.Batch("b", 1)
-	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "SASL_AUTHENTICATION_FAILED", sinks.Hold)
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "sink.kafka: password_file: open ", sinks.Hold)
-	if err := os.WriteFile(file, []byte(kafkatest.Password), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "", sinks.Delivered)
+	sinktest.ReadAgain(t, s, file, "SASL_AUTHENTICATION_FAILED", "sink.kafka: password_file: open ", kafkatest.Password)
 }
 
 // testNoAckInTime: what is not acked in time is sent again, over new connections.
@@ -359,7 +300,7 @@ func testNoAckInTime(t *testing.T, b broker) {
 	b.AddTopic("late", 1)
 	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "late", AckTimeout: time.Minute})
 	before := sinktest.Batch("before", 1)
-	deliverAll(t, s, before)
+	sinktest.DeliverAll(t, s, before)
 	s.opts.AckTimeout = time.Second
 	_, release := b.proxy.Stall()
 	defer release()
@@ -367,11 +308,11 @@ func testNoAckInTime(t *testing.T, b broker) {
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 10, "not every ack came in time", sinks.Retry)
 	release()
 	s.opts.AckTimeout = time.Minute
-	deliverAll(t, s, batch)
+	sinktest.DeliverAll(t, s, batch)
 	if n := s.current.client.BufferedProduceRecords(); n != 0 {
 		t.Errorf("%d records are still buffered", n)
 	}
-	t.Logf("%d repeats", wantStored(t, b.Server, "late", before, batch))
+	t.Logf("%d repeats", sinktest.WantStored(t, b.Stored("late"), before, batch))
 }
 
 // testCancelEndsAWrite: a write that blocks ends with the context, and what was buffered behind it is never produced.
@@ -379,7 +320,7 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 	b.AddTopic("cancel", 1)
 	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "cancel", Compression: "none", AckTimeout: time.Hour})
 	before := sinktest.Batch("before", 1)
-	deliverAll(t, s, before)
+	sinktest.DeliverAll(t, s, before)
 	reached, release := b.proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -397,7 +338,7 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 	wantOutcomes(t, s.Deliver(ctx, large), len(sizes), "context canceled", sinks.Retry)
 	release()
 	after := sinktest.Batch("after", 1)
-	deliverAll(t, s, after)
+	sinktest.DeliverAll(t, s, after)
 	last := large.Records[len(sizes)-1].ID.String()
 	for _, r := range b.Records("cancel") {
 		if kafkatest.ID(r) == last {
@@ -405,8 +346,8 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 		}
 	}
 	large.Attempt++
-	deliverAll(t, s, large)
-	wantStored(t, b.Server, "cancel", before, after, large)
+	sinktest.DeliverAll(t, s, large)
+	sinktest.WantStored(t, b.Stored("cancel"), before, after, large)
 }
 
 // testRoomIsWaitedFor: a batch of more records than may wait for their acks goes on when there is room.
@@ -415,7 +356,7 @@ func testRoomIsWaitedFor(t *testing.T, b broker) {
 	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "room", MaxPending: 1})
 	batch := sinktest.Batch("b", 50)
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 50, "", sinks.Delivered)
-	if n := wantStored(t, b.Server, "room", batch); n != 0 {
+	if n := sinktest.WantStored(t, b.Stored("room"), batch); n != 0 {
 		t.Errorf("%d repeats", n)
 	}
 }
@@ -447,39 +388,13 @@ func TestBrokerAway(t *testing.T) {
 	s := sinktest.Open(t, New, Options{Brokers: server.Address, Topic: "away", Partition: PartitionID})
 	b := sinktest.Batch("first", 10)
 	wantOutcomes(t, s.Deliver(t.Context(), b), 10, "unable to dial: dial tcp "+server.Address+": connect: connection refused", sinks.Retry)
-	all := []sinks.Batch{b}
 	server.Restart()
-	deliverAll(t, s, b)
-	attempts := 0
-	for kill := range 2 {
-		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i, last := 0, false; !last || i <= 2; i++ {
-				select {
-				case <-killed:
-					last = true
-				default:
-				}
-				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
-				all = append(all, b)
-				attempts += deliverAll(t, s, b)
-				if i == 2 {
-					close(under)
-				}
-			}
-		}()
-		<-under
-		server.Kill()
-		close(killed)
-		server.Run()
-		<-done
-	}
-	repeats := wantStored(t, server, "away", all...)
+	sinktest.DeliverAll(t, s, b)
+	all := sinktest.UnderKills(t, s, 2, server.Kill, server.Run)
+	t.Logf("%d repeats", sinktest.WantStored(t, server.Stored("away"), append(all, b)...))
 	server.Kill()
 	s.opts.AckTimeout = 3 * time.Second
 	if o := s.Deliver(t.Context(), sinktest.Batch("last", 1))[0]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("with a broker that is gone: %+v", o)
 	}
-	t.Logf("%d batches in %d attempts over 2 kills, %d repeats", len(all)-1, attempts, repeats)
 }

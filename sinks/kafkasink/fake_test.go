@@ -166,7 +166,7 @@ func TestOneRecordIsAtFault(t *testing.T) {
 			if *refused < 2 {
 				t.Errorf("%d requests were refused: the records did not share one", *refused)
 			}
-			wantStored(t, kafkatest.At(t, c.ListenAddrs()[0]), "s", batches[0], batches[2])
+			sinktest.WantStored(t, kafkatest.At(t, c.ListenAddrs()[0]).Stored("s"), batches[0], batches[2])
 		})
 	}
 }
@@ -192,7 +192,7 @@ func TestPassingAnswers(t *testing.T) {
 			s := sinkOf(t, c, Options{})
 			b := sinktest.Batch("b", 10)
 			wantOutcomes(t, s.Deliver(t.Context(), b), 10, "", sinks.Delivered)
-			if n := wantStored(t, kafkatest.At(t, c.ListenAddrs()[0]), "s", b); n != 0 {
+			if n := sinktest.WantStored(t, kafkatest.At(t, c.ListenAddrs()[0]).Stored("s"), b); n != 0 {
 				t.Errorf("%d repeats", n)
 			}
 		})
@@ -314,7 +314,7 @@ func TestLostAnswer(t *testing.T) {
 	if requests < 2 {
 		t.Errorf("%d requests: no answer was lost", requests)
 	}
-	if n := wantStored(t, kafkatest.At(t, c.ListenAddrs()[0]), "s", first, b); n != 0 {
+	if n := sinktest.WantStored(t, kafkatest.At(t, c.ListenAddrs()[0]).Stored("s"), first, b); n != 0 {
 		t.Errorf("%d repeats", n)
 	}
 }
@@ -332,7 +332,7 @@ func TestLeaderMoves(t *testing.T) {
 		all = append(all, b)
 		wantOutcomes(t, s.Deliver(t.Context(), b), 10, "", sinks.Delivered)
 	}
-	if n := wantStored(t, kafkatest.At(t, strings.Join(c.ListenAddrs(), ",")), "s", all...); n != 0 {
+	if n := sinktest.WantStored(t, kafkatest.At(t, strings.Join(c.ListenAddrs(), ",")).Stored("s"), all...); n != 0 {
 		t.Errorf("%d repeats", n)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +18,6 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/natssink/natstest"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 const password = "s3cret-passw0rd"
@@ -144,49 +144,6 @@ func addStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig) {
 	}
 }
 
-// deliverAll does what the drain does: what has to be sent again is sent again, until all of it is delivered. It returns the number of
-// attempts.
-func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
-	t.Helper()
-	for len(b.Records) > 0 && t.Context().Err() == nil {
-		attempts++
-		var left []record.Record
-		for i, o := range s.Deliver(t.Context(), b) {
-			switch o.Verdict {
-			case sinks.Delivered:
-			case sinks.Retry:
-				left = append(left, b.Records[i])
-			default:
-				t.Fatalf("%+v", o)
-			}
-		}
-		b.Records = left
-		b.Attempt++
-	}
-	return attempts
-}
-
-// wantOnce checks that the stream has each of the records once.
-func wantOnce(t *testing.T, js jetstream.JetStream, batches ...sinks.Batch) {
-	t.Helper()
-	seen := map[string]int{}
-	for _, m := range natstest.Messages(t, js, "S") {
-		seen[m.Headers().Get(jetstream.MsgIDHeader)]++
-	}
-	n := 0
-	for _, b := range batches {
-		for _, r := range b.Records {
-			n++
-			if seen[r.ID.String()] != 1 {
-				t.Errorf("record %s is there %d times", r.ID, seen[r.ID.String()])
-			}
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("%d records in the stream, want %d", len(seen), n)
-	}
-}
-
 // TestServerAway: the server is not there, comes, is killed with records on their way, and comes again.
 func TestServerAway(t *testing.T) {
 	server := natstest.Start(t, "")
@@ -198,36 +155,10 @@ func TestServerAway(t *testing.T) {
 	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("without a server: %+v", o)
 	}
-	all := []sinks.Batch{b}
 	server.Run()
-	deliverAll(t, s, b)
-	attempts := 0
-	for kill := range 3 {
-		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i, last := 0, false; !last || i <= 2; i++ {
-				select {
-				case <-killed:
-					last = true
-				default:
-				}
-				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
-				all = append(all, b)
-				attempts += deliverAll(t, s, b)
-				if i == 2 {
-					close(under)
-				}
-			}
-		}()
-		<-under
-		server.Kill()
-		close(killed)
-		server.Run()
-		<-done
-	}
-	t.Logf("%d batches in %d attempts over 3 kills", len(all)-1, attempts)
-	wantOnce(t, js, all...)
+	sinktest.DeliverAll(t, s, b)
+	all := sinktest.UnderKills(t, s, 3, server.Kill, server.Run)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), append(all, b)...)
 }
 
 // TestClusterLosesANode: of three servers the leader of the stream is killed; deliveries go on with the two that are left.
@@ -247,11 +178,11 @@ func TestClusterLosesANode(t *testing.T) {
 		}
 		b := sinktest.Batch(fmt.Sprint("batch ", i), 100)
 		all = append(all, b)
-		if n := deliverAll(t, s, b); i == 5 {
+		if n := sinktest.DeliverAll(t, s, b); i == 5 {
 			t.Logf("%d attempts for the batch after the kill", n)
 		}
 	}
-	wantOnce(t, js, all...)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), all...)
 }
 
 // TestNobodyToAsk: a user who may not ask for streams is held before the first ack, and tries again after it, as the
@@ -265,7 +196,7 @@ func TestNobodyToAsk(t *testing.T) {
 		t.Errorf("before the first ack: %+v", o)
 	}
 	addStream(t, js, jetstream.StreamConfig{})
-	deliverAll(t, s, b)
+	sinktest.DeliverAll(t, s, b)
 	if err := js.DeleteStream(t.Context(), "S"); err != nil {
 		t.Fatal(err)
 	}
@@ -291,11 +222,11 @@ func TestNoAckInTime(t *testing.T) {
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Second})
-	deliverAll(t, s, sinktest.Batch("before", 1))
+	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	_, release := proxy.Stall()
 	defer release()
 	// Larger than all buffers on the way, so that a write blocks.
-	b := sinktest.Sized(1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	b := sinktest.Sized(slices.Repeat([]int{1_000_000}, 12)...)
 	for i, o := range s.Deliver(t.Context(), b) {
 		if o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "ack") {
 			t.Errorf("record %d: %+v", i, o)
@@ -303,8 +234,8 @@ func TestNoAckInTime(t *testing.T) {
 	}
 	release()
 	s.opts.AckTimeout = time.Minute
-	deliverAll(t, s, b)
-	wantOnce(t, js, sinktest.Batch("before", 1), b)
+	sinktest.DeliverAll(t, s, b)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), sinktest.Batch("before", 1), b)
 }
 
 // TestCancelEndsAWrite: a write that blocks ends with the context, and what was under way takes no room of what comes next.
@@ -314,12 +245,12 @@ func TestCancelEndsAWrite(t *testing.T) {
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 12})
-	deliverAll(t, s, sinktest.Batch("before", 1))
+	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	reached, release := proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	large := sinktest.Sized(1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	large := sinktest.Sized(slices.Repeat([]int{1_000_000}, 12)...)
 	go func() {
 		<-reached
 		cancel()
@@ -330,8 +261,8 @@ func TestCancelEndsAWrite(t *testing.T) {
 		}
 	}
 	release()
-	deliverAll(t, s, large)
-	wantOnce(t, js, sinktest.Batch("before", 1), large)
+	sinktest.DeliverAll(t, s, large)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), sinktest.Batch("before", 1), large)
 }
 
 // TestRoomIsWaitedFor: a batch of more records than may wait for their acks goes on when there is room.
@@ -347,7 +278,7 @@ func TestRoomIsWaitedFor(t *testing.T) {
 			t.Errorf("record %d: %+v", i, o)
 		}
 	}
-	wantOnce(t, js, b)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), b)
 }
 
 // TestFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.
@@ -356,22 +287,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	addStream(t, natstest.Connect(t, server.URL(), nats.UserInfo("admin", password)), jetstream.StreamConfig{})
 	file := sinktest.File(t, "wrong password")
 	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
-	b := sinktest.Batch("b", 1)
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
-		t.Errorf("with the wrong password: %+v", o)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.HasPrefix(o.Reason, "sink.nats: password_file: open ") {
-		t.Errorf("without the file: %+v", o)
-	}
-	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Delivered {
-		t.Errorf("with the right password: %+v", o)
-	}
+	sinktest.ReadAgain(t, s, file, "Authorization Violation", "sink.nats: password_file: open ", password)
 }
 
 // TestLogins: each way to log in lets in.
@@ -425,7 +341,7 @@ func TestSubject(t *testing.T) {
 	for shard := range 2 {
 		b := sinktest.Batch(fmt.Sprint(shard), 1)
 		b.Shard = shard
-		deliverAll(t, s, b)
+		sinktest.DeliverAll(t, s, b)
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -5,8 +5,6 @@ package pgsink
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -161,55 +159,6 @@ func TestNamesAreQuoted(t *testing.T) {
 
 const plainTable = "CREATE TABLE weir_records (record_id text PRIMARY KEY, payload bytea NOT NULL)"
 
-// deliverAll does what the drain does with what is to be sent again, and returns the number of attempts.
-func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
-	t.Helper()
-	for t.Context().Err() == nil {
-		attempts++
-		out := s.Deliver(t.Context(), b)
-		switch out[0].Verdict {
-		case sinks.Delivered:
-			return attempts
-		case sinks.Retry:
-		default:
-			t.Fatalf("%+v", out[0])
-		}
-		b.Attempt++
-	}
-	return attempts
-}
-
-// wantOnce checks that the table has each of the records, and nothing else.
-func wantOnce(t *testing.T, server *pgtest.Server, batches []sinks.Batch) {
-	t.Helper()
-	conn := server.Connect()
-	defer conn.Close(t.Context())
-	found, err := conn.Query(t.Context(), "SELECT record_id FROM weir_records")
-	if err != nil {
-		t.Fatal(err)
-	}
-	have := map[string]bool{}
-	for found.Next() {
-		var id string
-		if err := found.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		have[id] = true
-	}
-	n := 0
-	for _, b := range batches {
-		for _, r := range b.Records {
-			n++
-			if !have[r.ID.String()] {
-				t.Errorf("record %s is missing", r.ID)
-			}
-		}
-	}
-	if len(have) != n || found.Err() != nil {
-		t.Errorf("%d rows, want %d; %v", len(have), n, found.Err())
-	}
-}
-
 // TestServerAway: the server is not there, comes, is killed with statements under way, and comes again.
 func TestServerAway(t *testing.T) {
 	server := pgtest.Start(t, "")
@@ -220,36 +169,10 @@ func TestServerAway(t *testing.T) {
 	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("without a server: %+v", o)
 	}
-	all := []sinks.Batch{b}
 	server.Restart()
-	deliverAll(t, s, b)
-	attempts := 0
-	for kill := range 3 {
-		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i, last := 0, false; !last || i <= 2; i++ {
-				select {
-				case <-killed:
-					last = true
-				default:
-				}
-				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
-				all = append(all, b)
-				attempts += deliverAll(t, s, b)
-				if i == 2 {
-					close(under)
-				}
-			}
-		}()
-		<-under
-		server.Kill()
-		close(killed)
-		server.Restart()
-		<-done
-	}
-	t.Logf("%d batches in %d attempts over 3 kills", len(all)-1, attempts)
-	wantOnce(t, server, all)
+	sinktest.DeliverAll(t, s, b)
+	all := sinktest.UnderKills(t, s, 3, server.Kill, server.Restart)
+	sinktest.WantOnce(t, server.Stored(), append(all, b)...)
 }
 
 // TestNoAnswerInTime: a server that holds the statement is given up, and the batch is kept once all the same.
@@ -271,8 +194,8 @@ func TestNoAnswerInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.opts.Timeout = time.Minute
-	deliverAll(t, s, b)
-	wantOnce(t, server, []sinks.Batch{b})
+	sinktest.DeliverAll(t, s, b)
+	sinktest.WantOnce(t, server.Stored(), b)
 }
 
 // TestFailureEndsConnections: after a failure that is no row's fault the next attempt begins with a new connection, as the server may be
@@ -305,7 +228,7 @@ func TestCloseEndsConnections(t *testing.T) {
 	server.Exec(plainTable)
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	s := sinktest.Open(t, New, Options{URL: "postgres://weir@" + proxy.Address + "/weir", PasswordFile: pgtest.PasswordFile(t)})
-	deliverAll(t, s, sinktest.Batch("before", 1))
+	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	reached, release := proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -316,17 +239,9 @@ func TestCloseEndsConnections(t *testing.T) {
 	if o := s.Deliver(ctx, sinktest.Batch("held", 1))[0]; o.Verdict != sinks.Retry {
 		t.Errorf("%+v", o)
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	hang := time.NewTimer(10 * time.Second) // the client alone would take 15
-	defer hang.Stop()
-	select {
-	case err := <-closed:
-		if err != nil || s.conns.Open() != 0 {
-			t.Errorf("Close: %v, with %d connections open", err, s.conns.Open())
-		}
-	case <-hang.C:
-		t.Error("Close waits for the server")
+	sinktest.CloseInTime(t, s, 10*time.Second) // the client alone would take 15
+	if n := s.conns.Open(); n != 0 {
+		t.Errorf("%d connections are open", n)
 	}
 	if o := s.Deliver(t.Context(), sinktest.Batch("late", 1))[0]; o.Verdict != sinks.Retry {
 		t.Errorf("after Close: %+v", o)
@@ -337,28 +252,9 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestFilesAreReadAgain(t *testing.T) {
 	server := pgtest.Start(t, "")
 	server.Exec(plainTable)
-	file := filepath.Join(t.TempDir(), "password")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("wrong")
+	file := sinktest.File(t, "wrong")
 	s := sinktest.Open(t, New, Options{URL: server.URL("weir"), PasswordFile: file})
-	b := sinktest.Batch("b", 1)
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.Contains(o.Reason, "28P01") {
-		t.Errorf("with the wrong password: %+v", o)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.HasPrefix(o.Reason, "sink.postgres: password_file: open ") {
-		t.Errorf("without the file: %+v", o)
-	}
-	write(pgtest.Password + "\n")
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Delivered {
-		t.Errorf("with the right password: %+v", o)
-	}
+	sinktest.ReadAgain(t, s, file, "28P01", "sink.postgres: password_file: open ", pgtest.Password)
 }
 
 func TestTLS(t *testing.T) {

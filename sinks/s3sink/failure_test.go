@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/s3sink/s3test"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 // started returns a server with the bucket records.
@@ -40,44 +38,28 @@ func wantOutcome(t *testing.T, s *Sink, b sinks.Batch, want sinks.Verdict, reaso
 }
 
 // wantOnce checks that the bucket has each record of the batches once, and one object a batch.
-func wantOnce(t *testing.T, server *s3test.Server, batches []sinks.Batch) {
+func wantOnce(t *testing.T, server *s3test.Server, batches ...sinks.Batch) {
 	t.Helper()
-	got := map[string]int{}
-	objects := server.Objects("records")
-	for _, o := range objects {
-		for _, r := range s3test.Records(t, o) {
-			got[r.ID]++
-		}
+	var got []sinktest.Stored
+	for _, r := range stored(t, server, "records") {
+		got = append(got, sinktest.Stored{ID: r.ID, Payload: r.Payload})
 	}
-	if len(objects) != len(batches) {
-		t.Errorf("%d objects for %d batches", len(objects), len(batches))
-	}
-	n := 0
-	for _, b := range batches {
-		for _, r := range b.Records {
-			n++
-			if got[r.ID.String()] != 1 {
-				t.Errorf("%s is there %d times", r.Payload, got[r.ID.String()])
-			}
-		}
-	}
-	if len(got) != n {
-		t.Errorf("%d records, want %d", len(got), n)
+	sinktest.WantOnce(t, got, batches...)
+	if n := len(server.Objects("records")); n != len(batches) {
+		t.Errorf("%d objects for %d batches", n, len(batches))
 	}
 }
 
 // random returns a batch of n records that do not compress.
 func random(n, bytes int) sinks.Batch {
-	b := sinktest.Batch("random", n)
+	payloads := make([]string, n)
 	rng := rand.NewChaCha8([32]byte{1})
-	for i := range b.Records {
-		r := &b.Records[i]
-		r.Payload = make([]byte, bytes)
-		_, _ = rng.Read(r.Payload) // it never fails
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
+	for i := range payloads {
+		p := make([]byte, bytes)
+		_, _ = rng.Read(p) // it never fails
+		payloads[i] = string(p)
 	}
-	b.Key = record.BatchKey(b.Records)
-	return b
+	return sinktest.BatchOf(payloads...)
 }
 
 // TestPartsOfTheServer: a real server takes an object in parts with each checksum, keeps it whole, and nothing besides it.
@@ -145,50 +127,9 @@ func TestRefusals(t *testing.T) {
 func TestServerKilled(t *testing.T) {
 	server := started(t)
 	s := sinktest.Open(t, New, of(t, server, Options{}))
-	const kills, callers = 4, 3
-	jobs := make(chan sinks.Batch)
-	under := make(chan struct{}, 1)
-	var attempts [callers]int
-	var wg sync.WaitGroup
-	for c := range callers {
-		wg.Go(func() {
-			for b := range jobs {
-				for done := false; !done && t.Context().Err() == nil; attempts[c]++ {
-					select {
-					case under <- struct{}{}:
-					default:
-					}
-					out := s.Deliver(t.Context(), b)
-					done = out[0].Verdict == sinks.Delivered
-					if !done && out[0].Verdict != sinks.Retry {
-						t.Errorf("%+v", out[0])
-					}
-				}
-			}
-		})
-	}
-	var all []sinks.Batch
-	for range kills {
-		for range 30 {
-			b := sinktest.Batch("b", 1+len(all)%7)
-			for i := range b.Records {
-				r := &b.Records[i]
-				r.Index += uint64(len(all) * 10)
-				r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-			}
-			b.Key = record.BatchKey(b.Records)
-			all = append(all, b)
-			jobs <- b
-		}
-		<-under
-		server.Kill()
-		server.Run()
-	}
-	close(jobs)
-	wg.Wait()
-	t.Logf("%d batches in %d attempts over %d kills", len(all), attempts[0]+attempts[1]+attempts[2], kills)
+	all := sinktest.UnderKills(t, s, 4, server.Kill, server.Run)
 	server.AwaitReady()
-	wantOnce(t, server, all)
+	wantOnce(t, server, all...)
 }
 
 // TestNoServer: an address that nobody answers at is tried again, in words without the name of the object.
@@ -204,7 +145,7 @@ func TestNoServer(t *testing.T) {
 	server.Run()
 	server.AwaitReady()
 	wantOutcome(t, s, b, sinks.Delivered, "")
-	wantOnce(t, server, []sinks.Batch{b})
+	wantOnce(t, server, b)
 }
 
 // TestNoAnswerInTime: a server that holds the request is given up, and the batch is kept once all the same.
@@ -220,7 +161,7 @@ func TestNoAnswerInTime(t *testing.T) {
 	release()
 	s.opts.Timeout = time.Minute
 	wantOutcome(t, s, b, sinks.Delivered, "")
-	wantOnce(t, server, []sinks.Batch{b})
+	wantOnce(t, server, b)
 }
 
 // TestCloseEndsConnections: a server that holds keeps Close no more than a moment.
@@ -236,17 +177,9 @@ func TestCloseEndsConnections(t *testing.T) {
 	held := make(chan sinks.Outcome, 1)
 	go func() { held <- s.Deliver(context.Background(), sinktest.Batch("held", 1))[0] }()
 	<-reached
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	hang := time.NewTimer(20 * time.Second) // the attempt alone would take a minute
-	defer hang.Stop()
-	select {
-	case err := <-closed:
-		if o := <-held; err != nil || o.Verdict != sinks.Retry || s.conns.Open() != 0 {
-			t.Errorf("Close: %v with %d connections open, Deliver: %+v", err, s.conns.Open(), o)
-		}
-	case <-hang.C:
-		t.Error("Close waits for the server")
+	sinktest.CloseInTime(t, s, 20*time.Second) // the attempt alone would take a minute
+	if o := <-held; o.Verdict != sinks.Retry || s.conns.Open() != 0 {
+		t.Errorf("%d connections open, Deliver: %+v", s.conns.Open(), o)
 	}
 	wantOutcome(t, s, sinktest.Batch("late", 1), sinks.Retry, "closed")
 }
@@ -256,22 +189,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 	server := started(t)
 	o := of(t, server, Options{})
 	file := o.SecretKeyFile
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("wrong")
+	sinktest.WriteFile(t, file, "wrong")
 	s := sinktest.Open(t, New, o)
-	b := sinktest.Batch("b", 1)
-	wantOutcome(t, s, b, sinks.Hold, "SignatureDoesNotMatch")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	wantOutcome(t, s, b, sinks.Hold, "sink.s3.secret_key_file: open ")
-	write(s3test.SecretKey + "\n")
-	wantOutcome(t, s, b, sinks.Delivered, "")
+	sinktest.ReadAgain(t, s, file, "SignatureDoesNotMatch", "sink.s3.secret_key_file: open ", s3test.SecretKey)
 }
 
 // TestChain: without an access key the standard chain counts, and is gone through again after a refusal.
@@ -303,7 +223,7 @@ func TestChain(t *testing.T) {
 		}
 		wantOutcome(t, s, b, step.want, step.reason)
 	}
-	wantOnce(t, server, []sinks.Batch{b})
+	wantOnce(t, server, b)
 }
 
 func TestTLS(t *testing.T) {

@@ -279,6 +279,15 @@ func (s *Server) Records(topic string) []*kgo.Record {
 	return all
 }
 
+// Stored returns what a topic has of each record, each partition in its order.
+func (s *Server) Stored(topic string) (all []sinktest.Stored) {
+	s.t.Helper()
+	for _, r := range s.Records(topic) {
+		all = append(all, sinktest.Stored{ID: ID(r), Payload: string(r.Value)})
+	}
+	return all
+}
+
 // ends returns the end of each partition of a topic.
 func (s *Server) ends(topic string) map[int32]int64 {
 	s.t.Helper()

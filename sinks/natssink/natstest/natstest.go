@@ -173,3 +173,12 @@ func Messages(t testing.TB, js jetstream.JetStream, stream string) []jetstream.M
 	}
 	return all
 }
+
+// Stored returns the records in a stream, in its order.
+func Stored(t testing.TB, js jetstream.JetStream, stream string) (all []sinktest.Stored) {
+	t.Helper()
+	for _, m := range Messages(t, js, stream) {
+		all = append(all, sinktest.Stored{ID: m.Headers().Get(jetstream.MsgIDHeader), Payload: string(m.Data())})
+	}
+	return all
+}

@@ -216,3 +216,24 @@ func (s *Server) Exec(statements ...string) {
 		}
 	}
 }
+
+// Stored returns the records in the table weir_records, in no order.
+func (s *Server) Stored() []sinktest.Stored {
+	s.t.Helper()
+	conn := s.Connect()
+	defer conn.Close(s.t.Context())
+	found, err := conn.Query(s.t.Context(), "SELECT record_id, payload FROM weir_records")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (r sinktest.Stored, err error) {
+		var payload []byte
+		err = row.Scan(&r.ID, &payload)
+		r.Payload = string(payload)
+		return r, err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
