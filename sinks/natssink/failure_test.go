@@ -292,18 +292,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 
 // TestLogins: each way to log in lets in.
 func TestLogins(t *testing.T) {
-	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := user.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := pair(t, nkeys.PrefixByteUser)
 	t.Setenv("NATSSINK_TEST_TOKEN", password)
 	for name, tc := range map[string]struct {
 		config string
@@ -314,9 +303,9 @@ func TestLogins(t *testing.T) {
 		"token in the env":   {"authorization { token: \"" + password + "\" }\n", Options{TokenEnv: "NATSSINK_TEST_TOKEN"}, nats.Token(password)},
 		"password in a file": {users, Options{Username: "admin", PasswordFile: sinktest.File(t, password)}, nats.UserInfo("admin", password)},
 		"nkey": {
-			"authorization { users [ { nkey: " + public + " } ] }\n",
-			Options{NkeyFile: sinktest.File(t, string(seed))},
-			nats.Nkey(public, func(nonce []byte) ([]byte, error) { return user.Sign(nonce) }),
+			"authorization { users [ { nkey: " + public(t, user) + " } ] }\n",
+			Options{NkeyFile: sinktest.File(t, seed(t, user))},
+			nats.Nkey(public(t, user), func(nonce []byte) ([]byte, error) { return user.Sign(nonce) }),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
