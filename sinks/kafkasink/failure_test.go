@@ -292,7 +292,7 @@ func testFilesAreReadAgain(t *testing.T, b broker) {
 	b.AddTopic("files", 1)
 	file := sinktest.File(t, "wrong password")
 	s := sinktest.Open(t, New, Options{Brokers: b.Login, Topic: "files", SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: file})
-	sinktest.ReadAgain(t, s, file, "SASL_AUTHENTICATION_FAILED", "sink.kafka: password_file: open ", kafkatest.Password)
+	sinktest.ReadAgain(t, s, file, "SASL_AUTHENTICATION_FAILED", "sink.kafka.password_file: open ", kafkatest.Password)
 }
 
 // testNoAckInTime: what is not acked in time is sent again, over new connections.

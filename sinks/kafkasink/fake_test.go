@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/kafkasink/kafkatest"
+	"github.com/weir-agent/weir/sinks/setup"
 	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
@@ -38,7 +39,7 @@ func TestAnswers(t *testing.T) {
 			kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat,
 			kerr.UnsupportedCompressionType, kerr.InvalidRequiredAcks, kerr.PolicyViolation, kerr.InvalidTimestamp, kerr.InvalidConfig, kerr.SecurityDisabled,
-			&loginError{errors.New("password_file: no such file")},
+			&setup.Unfit{Section: section, Err: errors.New("password_file: no such file")},
 		}},
 		{sinks.Split, []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}},
 		{sinks.Reject, []error{kerr.InvalidRecord}},

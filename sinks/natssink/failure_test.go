@@ -287,7 +287,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	addStream(t, natstest.Connect(t, server.URL(), nats.UserInfo("admin", password)), jetstream.StreamConfig{})
 	file := sinktest.File(t, "wrong password")
 	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
-	sinktest.ReadAgain(t, s, file, "Authorization Violation", "sink.nats: password_file: open ", password)
+	sinktest.ReadAgain(t, s, file, "Authorization Violation", "sink.nats.password_file: open ", password)
 }
 
 // TestLogins: each way to log in lets in.

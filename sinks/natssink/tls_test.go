@@ -62,7 +62,7 @@ func TestFilesMustBeThere(t *testing.T) {
 		"nkey_file": {NkeyFile: "none"}, "token_file": {TokenFile: "none"}, "password_file": {Username: "u", PasswordFile: "none"},
 	} {
 		o.URL, o.Subject = "nats://127.0.0.1:1", "s"
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "sink.nats: "+key) {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "sink.nats."+key) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

@@ -254,7 +254,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	server.Exec(plainTable)
 	file := sinktest.File(t, "wrong")
 	s := sinktest.Open(t, New, Options{URL: server.URL("weir"), PasswordFile: file})
-	sinktest.ReadAgain(t, s, file, "28P01", "sink.postgres: password_file: open ", pgtest.Password)
+	sinktest.ReadAgain(t, s, file, "28P01", "sink.postgres.password_file: open ", pgtest.Password)
 }
 
 func TestTLS(t *testing.T) {
