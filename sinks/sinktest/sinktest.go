@@ -1,4 +1,5 @@
-// Package sinktest is the behaviour suite that every sink passes.
+// Package sinktest is the behaviour suite that every sink passes, and what the tests of sinks share besides: batches, servers that can be
+// killed, what stands before them, load while they are killed, and the check of what they have in the end.
 package sinktest
 
 import (
