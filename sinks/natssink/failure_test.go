@@ -195,6 +195,7 @@ func TestNobodyToAsk(t *testing.T) {
 	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
 		t.Errorf("before the first ack: %+v", o)
 	}
+	first := s.current
 	addStream(t, js, jetstream.StreamConfig{})
 	sinktest.DeliverAll(t, s, b)
 	if err := js.DeleteStream(t.Context(), "S"); err != nil {
@@ -202,6 +203,9 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Retry {
 		t.Errorf("after it: %+v", o)
+	}
+	if s.current != first {
+		t.Error("a question that was refused cost the connection")
 	}
 }
 
