@@ -230,7 +230,7 @@ func TestNoAckInTime(t *testing.T) {
 	_, release := proxy.Stall()
 	defer release()
 	// Larger than all buffers on the way, so that a write blocks.
-	b := sinktest.Sized(slices.Repeat([]int{1_000_000}, 12)...)
+	b := sinktest.Sized(slices.Repeat([]int{1_000_000}, 40)...)
 	for i, o := range s.Deliver(t.Context(), b) {
 		if o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "ack") {
 			t.Errorf("record %d: %+v", i, o)
@@ -248,13 +248,14 @@ func TestCancelEndsAWrite(t *testing.T) {
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
-	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 12})
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 40})
 	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	reached, release := proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	large := sinktest.Sized(slices.Repeat([]int{1_000_000}, 12)...)
+	// Larger than all buffers on the way.
+	large := sinktest.Sized(slices.Repeat([]int{1_000_000}, 40)...)
 	go func() {
 		<-reached
 		cancel()
