@@ -38,19 +38,19 @@ var edges = map[string][]string{
 	"sinks/sinktest":          {"sinks", "wab/record", "go.uber.org/goleak"},
 	"sinks/setup":             {},
 	"sinks/natssink":          {"sinks", "sinks/setup", "wab/record", "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys"},
-	"sinks/natssink/natstest": {"github.com/nats-io/nats.go/..."},
+	"sinks/natssink/natstest": {"sinks/sinktest", "github.com/nats-io/nats.go/..."},
 	"sinks/kafkasink": {
 		"sinks", "sinks/setup", "wab/record", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo",
 		"github.com/twmb/franz-go/pkg/kmsg", "github.com/twmb/franz-go/pkg/sasl/...",
 	},
-	"sinks/kafkasink/kafkatest": {"github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
+	"sinks/kafkasink/kafkatest": {"sinks/sinktest", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo", "github.com/twmb/franz-go/pkg/kmsg"},
 	"sinks/pgsink":              {"sinks", "sinks/setup", "wab/record", "github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgconn"},
-	"sinks/pgsink/pgtest":       {"github.com/jackc/pgx/v5"},
+	"sinks/pgsink/pgtest":       {"sinks/sinktest", "github.com/jackc/pgx/v5"},
 	"sinks/s3sink": {
 		"sinks", "sinks/filesink", "sinks/setup", "github.com/aws/aws-sdk-go-v2/...", "github.com/aws/smithy-go/...",
 		"github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd",
 	},
-	"sinks/s3sink/s3test": {"github.com/aws/aws-sdk-go-v2/...", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd"},
+	"sinks/s3sink/s3test": {"sinks/sinktest", "github.com/aws/aws-sdk-go-v2/...", "github.com/klauspost/compress/gzip", "github.com/klauspost/compress/zstd"},
 
 	"weida":                          {"weida/wire", "weida/transport", "weida/transport/quictransport", "weida/transport/localtransport"},
 	"weida/wire":                     {},

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks/s3sink/s3test"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // TestLedgerOfS3 reads all objects back: whatever was acked is in one of them, and nothing is in two, as a batch that is sent again has the same name.
@@ -19,14 +20,14 @@ func TestLedgerOfS3(t *testing.T) {
 				config: fmt.Sprintf("[sink]\ntype = \"s3\"\n[sink.s3]\nbucket = \"records\"\nendpoint = %q\nregion = %q\npath_style = true\naccess_key = %q\nsecret_key_file = %q\nformat = %q\ncompression = %q\n",
 					server.URL(), s3test.Region, s3test.AccessKey, s3test.SecretFile(t), tc.format, tc.compression),
 				kill: server.Kill, start: server.Run,
-				all: func() (rows []stored) {
+				all: func() (rows []sinktest.Stored) {
 					objects := server.Objects("records")
 					for _, o := range objects {
 						for _, r := range s3test.Records(t, o) {
 							if tc.format == "length" {
 								r.ID = r.Payload // no two records of the test have the same
 							}
-							rows = append(rows, stored{r.ID, r.Payload})
+							rows = append(rows, sinktest.Stored{ID: r.ID, Payload: r.Payload})
 						}
 					}
 					t.Logf("%d objects", len(objects))

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-agent/weir/sinks/kafkasink/kafkatest"
 	"github.com/weir-agent/weir/sinks/natssink/natstest"
 	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // optional are the sinks that a build can leave out.
@@ -82,9 +83,6 @@ func TestExamplesAreGood(t *testing.T) {
 	}
 }
 
-// stored is a record as an engine has it.
-type stored struct{ id, payload string }
-
 // engine is a server that records go to, for sinkLedger.
 type engine struct {
 	config string // the sections of the sink
@@ -92,7 +90,7 @@ type engine struct {
 	repeats bool
 	kill    func()
 	start   func()
-	all     func() []stored // all that is in it, repeats included
+	all     func() []sinktest.Stored // all that is in it, repeats included
 }
 
 const (
@@ -138,7 +136,7 @@ func sinkLedger(t *testing.T, e engine) {
 	}
 	payloads, ids, rows := map[string]bool{}, map[string]bool{}, e.all()
 	for _, r := range rows {
-		payloads[r.payload], ids[r.id] = true, true
+		payloads[r.Payload], ids[r.ID] = true, true
 	}
 	lost := 0
 	for payload := range a.acked {
@@ -169,12 +167,7 @@ func TestLedgerOfKafka(t *testing.T) {
 		config:  "[sink]\ntype = \"kafka\"\n[sink.kafka]\nbrokers = \"" + server.Address + "\"\ntopic = \"records\"\npartition = \"id\"\n",
 		repeats: true, // the numbers of the client's requests end with the client
 		kill:    server.Kill, start: server.Restart,
-		all: func() (rows []stored) {
-			for _, r := range server.Records("records") {
-				rows = append(rows, stored{kafkatest.ID(r), string(r.Value)})
-			}
-			return rows
-		},
+		all: func() []sinktest.Stored { return server.Stored("records") },
 	})
 }
 
@@ -185,12 +178,7 @@ func TestLedgerOfNATS(t *testing.T) {
 	sinkLedger(t, engine{
 		config: "[sink]\ntype = \"nats\"\n[sink.nats]\nurl = \"" + server.URL() + "\"\nsubject = \"s.{shard}\"\n",
 		kill:   server.Kill, start: server.Run,
-		all: func() (rows []stored) {
-			for _, m := range natstest.Messages(t, js, "S") {
-				rows = append(rows, stored{m.Headers().Get(jetstream.MsgIDHeader), string(m.Data())})
-			}
-			return rows
-		},
+		all: func() []sinktest.Stored { return natstest.Stored(t, js, "S") },
 	})
 }
 
@@ -200,23 +188,7 @@ func TestLedgerOfPostgres(t *testing.T) {
 	sinkLedger(t, engine{
 		config: "[sink]\ntype = \"postgres\"\n[sink.postgres]\nurl = \"" + server.URL("weir") + "\"\npassword_file = \"" + pgtest.PasswordFile(t) + "\"\npayload_type = \"text\"\n",
 		kill:   server.Kill, start: server.Restart,
-		all: func() (rows []stored) {
-			found, err := server.Connect().Query(t.Context(), "SELECT record_id, payload FROM weir_records")
-			if err != nil {
-				t.Fatal(err)
-			}
-			for found.Next() {
-				var r stored
-				if err := found.Scan(&r.id, &r.payload); err != nil {
-					t.Fatal(err)
-				}
-				rows = append(rows, r)
-			}
-			if found.Err() != nil {
-				t.Fatal(found.Err())
-			}
-			return rows
-		},
+		all: server.Stored,
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/wab/vfs/vfstest"
 )
 
@@ -19,7 +20,7 @@ func lineOf(i int) string {
 func deliverAll(t *testing.T, s *Sink, from, to int, ledger map[string]bool) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		if s.Deliver(t.Context(), batch(lineOf(i)))[0].Verdict == sinks.Delivered {
+		if s.Deliver(t.Context(), sinktest.BatchOf(lineOf(i)))[0].Verdict == sinks.Delivered {
 			ledger[lineOf(i)] = true
 		}
 	}

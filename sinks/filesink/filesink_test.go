@@ -16,25 +16,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/wab/record"
 	"github.com/weir-agent/weir/wab/vfs"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func batch(payloads ...string) sinks.Batch {
-	b := sinks.Batch{Attempt: 1}
-	for i, p := range payloads {
-		r := record.Record{Payload: []byte(p), Appended: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)}
-		r.Segment, r.Index = "shard_00/seg_00000001-aa.wab.sealed", uint64(i+1)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-		b.Records = append(b.Records, r)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
 
 func verdicts(out []sinks.Outcome) []sinks.Verdict {
 	var all []sinks.Verdict
@@ -60,7 +50,7 @@ func mustNew(t *testing.T, o Options) *Sink {
 // mustDeliver fails the test unless every record is delivered.
 func mustDeliver(t *testing.T, s *Sink, payloads ...string) {
 	t.Helper()
-	for i, o := range s.Deliver(t.Context(), batch(payloads...)) {
+	for i, o := range s.Deliver(t.Context(), sinktest.BatchOf(payloads...)) {
 		if o.Verdict != sinks.Delivered {
 			t.Fatalf("record %d (%q): %+v, want delivered", i, payloads[i], o)
 		}
@@ -69,7 +59,7 @@ func mustDeliver(t *testing.T, s *Sink, payloads ...string) {
 
 func mustRetry(t *testing.T, s *Sink, reason string, payloads ...string) {
 	t.Helper()
-	for i, o := range s.Deliver(t.Context(), batch(payloads...)) {
+	for i, o := range s.Deliver(t.Context(), sinktest.BatchOf(payloads...)) {
 		if o.Verdict != sinks.Retry || !strings.Contains(o.Reason, reason) {
 			t.Fatalf("record %d: %+v, want retry for %q", i, o, reason)
 		}
@@ -100,7 +90,7 @@ func TestObjectsHoldTheRecord(t *testing.T) {
 		if len(lines) != len(payloads) {
 			t.Fatalf("%d lines, want %d", len(lines), len(payloads))
 		}
-		want := batch(payloads...)
+		want := sinktest.BatchOf(payloads...)
 		for i, line := range lines {
 			var got struct {
 				ID            record.ID
@@ -136,7 +126,7 @@ func TestObjectsHoldTheRecord(t *testing.T) {
 func TestLinesRejectWhatIsNoLine(t *testing.T) {
 	d := newDirFS(t, t.TempDir())
 	s := mustNew(t, Options{FS: d, Format: FormatLines})
-	out := s.Deliver(t.Context(), batch("one", "t\nwo", "three", "f\rour"))
+	out := s.Deliver(t.Context(), sinktest.BatchOf("one", "t\nwo", "three", "f\rour"))
 	want := []sinks.Verdict{sinks.Delivered, sinks.Reject, sinks.Delivered, sinks.Reject}
 	if got := verdicts(out); !slices.Equal(got, want) {
 		t.Errorf("verdicts = %v, want %v", got, want)
@@ -145,7 +135,7 @@ func TestLinesRejectWhatIsNoLine(t *testing.T) {
 		t.Errorf("outcome of a rejected record = %+v", out[1])
 	}
 	wantLines(t, d, "out", "one", "three")
-	if got := verdicts(s.Deliver(t.Context(), batch("\n"))); !slices.Equal(got, []sinks.Verdict{sinks.Reject}) {
+	if got := verdicts(s.Deliver(t.Context(), sinktest.BatchOf("\n"))); !slices.Equal(got, []sinks.Verdict{sinks.Reject}) {
 		t.Errorf("verdicts of a batch without a line = %v", got)
 	}
 }
@@ -375,7 +365,7 @@ func TestEachOperationFails(t *testing.T) {
 		delivered := map[string]bool{}
 		for i := range 6 {
 			p := "line" + strconv.Itoa(i)
-			out := s.Deliver(t.Context(), batch(p))
+			out := s.Deliver(t.Context(), sinktest.BatchOf(p))
 			delivered[p] = out[0].Verdict == sinks.Delivered
 			if !delivered[p] && out[0].Verdict != sinks.Retry {
 				t.Fatalf("operation %d: %+v", k, out[0])
@@ -491,7 +481,7 @@ func TestHungDiskHoldsNeitherDeliverNorClose(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		out := s.Deliver(ctx, batch("one"))
+		out := s.Deliver(ctx, sinktest.BatchOf("one"))
 		if out[0].Verdict != sinks.Retry || ctx.Err() == nil {
 			t.Errorf("Deliver = %+v before the end of ctx (%v)", out[0], ctx.Err())
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // table is DESIGN section 8 in the form of its exceptions.
@@ -30,10 +31,10 @@ func TestEveryStatus(t *testing.T) {
 		w.WriteHeader(next)
 	})
 	for _, format := range []string{FormatRaw, FormatNDJSON, FormatJSON} {
-		s := mustNew(t, Options{URL: e.URL, Format: format})
+		s := sinktest.Open(t, New, Options{URL: e.URL, Format: format})
 		for status := 200; status <= 599; status++ {
 			next = status
-			out := s.Deliver(t.Context(), batchOf("a"))
+			out := s.Deliver(t.Context(), sinktest.BatchOf("a"))
 			if len(out) != 1 || out[0].Verdict != wantVerdict(status) || out[0].Status != status {
 				t.Errorf("%s, status %d: %+v, want %v", format, status, out, wantVerdict(status))
 			}
@@ -51,15 +52,15 @@ func TestEveryStatus(t *testing.T) {
 
 func TestABatchIsNotIsolated(t *testing.T) {
 	e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) { http.Error(w, "bad", http.StatusBadRequest) })
-	s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a", "b")), "reject 400, reject 400")
-	wantWords(t, s.Deliver(t.Context(), batchOf("a", "\n")), "reject 400 isolated, reject isolated")
+	s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "b")), "reject 400, reject 400")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "\n")), "reject 400 isolated, reject isolated")
 }
 
 func TestStatusOverride(t *testing.T) {
 	next := 0
 	e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) { w.WriteHeader(next) })
-	s := mustNew(t, Options{URL: e.URL, Status: map[string]string{
+	s := sinktest.Open(t, New, Options{URL: e.URL, Status: map[string]string{
 		"409": "delivered", "4xx": "retry", "404": "reject", "202": "retry", "500": "hold", "422": "split",
 	}})
 	for status, want := range map[int]string{
@@ -67,7 +68,7 @@ func TestStatusOverride(t *testing.T) {
 		500: "hold 500", 502: "retry 502", 422: "split 422", 301: "hold 301",
 	} {
 		next = status
-		wantWords(t, s.Deliver(t.Context(), batchOf("a")), want)
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), want)
 	}
 }
 
@@ -79,8 +80,8 @@ func TestF21RedirectIsHeld(t *testing.T) {
 			w.Header().Set("Location", target.URL)
 			w.WriteHeader(status)
 		})
-		s := mustNew(t, Options{URL: e.URL})
-		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "hold "+strconv.Itoa(status))
+		s := sinktest.Open(t, New, Options{URL: e.URL})
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "hold "+strconv.Itoa(status))
 	}
 	if n := len(target.all()); n != 0 {
 		t.Errorf("%d redirects were followed", n)
@@ -130,8 +131,8 @@ func TestRetryAfterReachesTheOutcome(t *testing.T) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	})
 	for _, format := range []string{FormatRaw, FormatNDJSON} {
-		s := mustNew(t, Options{URL: e.URL, Format: format, RetryAfterMax: time.Minute})
-		if o := s.Deliver(t.Context(), batchOf("a"))[0]; o.RetryAfter != time.Minute {
+		s := sinktest.Open(t, New, Options{URL: e.URL, Format: format, RetryAfterMax: time.Minute})
+		if o := s.Deliver(t.Context(), sinktest.BatchOf("a"))[0]; o.RetryAfter != time.Minute {
 			t.Errorf("%s: %+v, want a wait of 1 minute", format, o)
 		}
 	}

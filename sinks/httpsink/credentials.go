@@ -7,16 +7,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
-)
 
-// maxFileBytes bounds each file that holds a credential.
-const maxFileBytes = 1 << 20
+	"github.com/weir-agent/weir/sinks/setup"
+)
 
 // files are the bytes of the files that hold credentials; those that are not
 // configured are empty.
@@ -57,32 +55,13 @@ func (s *settings) readFiles() (files, error) {
 		if one.path == "" {
 			continue
 		}
-		data, err := readFile(one.path)
+		data, err := setup.ReadFile(one.path)
 		if err != nil {
 			all = append(all, fmt.Errorf("sink.http.%s: %w", one.key, err))
 		}
 		*one.dst = data
 	}
 	return f, errors.Join(all...)
-}
-
-func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxFileBytes {
-		return nil, fmt.Errorf("%s is larger than 1 MiB", path)
-	}
-	if len(bytes.TrimSpace(data)) == 0 {
-		return nil, fmt.Errorf("%s is empty", path)
-	}
-	return data, nil
 }
 
 // credentials builds what follows from f; every fault is in the error.

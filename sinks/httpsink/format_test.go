@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/wab/record"
 )
 
@@ -33,8 +34,8 @@ func wantSized(t *testing.T, r request) {
 
 func TestRawSendsEachRecordByItself(t *testing.T) {
 	e := newEndpoint(t, nil)
-	s := mustNew(t, Options{URL: e.URL + "/in?x=1", Headers: map[string]string{"x-team": "a b", "Host": "other.example"}})
-	b := batchOf("one", "two\n\x00", strings.Repeat("large", 1<<18))
+	s := sinktest.Open(t, New, Options{URL: e.URL + "/in?x=1", Headers: map[string]string{"x-team": "a b", "Host": "other.example"}})
+	b := sinktest.BatchOf("one", "two\n\x00", strings.Repeat("large", 1<<18))
 	wantWords(t, s.Deliver(t.Context(), b), "delivered, delivered, delivered")
 	got := e.all()
 	if len(got) != len(b.Records) {
@@ -70,10 +71,10 @@ func TestRawKeepsToItsConcurrency(t *testing.T) {
 		}
 		<-inside
 	})
-	s := mustNew(t, Options{URL: e.URL, Concurrency: limit})
+	s := sinktest.Open(t, New, Options{URL: e.URL, Concurrency: limit})
 	done := make(chan string)
 	for range 4 {
-		go func() { done <- words(s.Deliver(t.Context(), batchOf("a", "b", "c", "d", "e", "f"))) }()
+		go func() { done <- words(s.Deliver(t.Context(), sinktest.BatchOf("a", "b", "c", "d", "e", "f"))) }()
 	}
 	for range 4 {
 		if got := <-done; got != "delivered, delivered, delivered, delivered, delivered, delivered" {
@@ -102,8 +103,8 @@ func TestRawStopsAfterAnAnswerThatConcernsAll(t *testing.T) {
 				w.WriteHeader(tc.status)
 			}
 		})
-		s := mustNew(t, Options{URL: e.URL, Concurrency: 1})
-		out := s.Deliver(t.Context(), batchOf("a", "b", "c", "d"))
+		s := sinktest.Open(t, New, Options{URL: e.URL, Concurrency: 1})
+		out := s.Deliver(t.Context(), sinktest.BatchOf("a", "b", "c", "d"))
 		wantWords(t, out, tc.want)
 		if got := len(e.all()); got != tc.requests {
 			t.Errorf("status %d: %d requests, want %d", tc.status, got, tc.requests)
@@ -116,8 +117,8 @@ func TestRawStopsAfterAnAnswerThatConcernsAll(t *testing.T) {
 
 func TestNDJSONSendsOneBatch(t *testing.T) {
 	e := newEndpoint(t, nil)
-	s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON, Method: "PUT"})
-	b := batchOf(`{"a":1}`, "anything", " ")
+	s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON, Method: "PUT"})
+	b := sinktest.BatchOf(`{"a":1}`, "anything", " ")
 	wantWords(t, s.Deliver(t.Context(), b), "delivered, delivered, delivered")
 	got := e.all()
 	if len(got) != 1 {
@@ -135,10 +136,10 @@ func TestNDJSONSendsOneBatch(t *testing.T) {
 
 func TestNDJSONRejectsWhatIsNoLine(t *testing.T) {
 	e := newEndpoint(t, nil)
-	s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON})
-	b := batchOf("one", "t\nwo", "three", "four\r")
+	s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON})
+	b := sinktest.BatchOf("one", "t\nwo", "three", "four\r")
 	wantWords(t, s.Deliver(t.Context(), b), "delivered, reject isolated, delivered, reject isolated")
-	wantWords(t, s.Deliver(t.Context(), batchOf("\n", "\r")), "reject isolated, reject isolated")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("\n", "\r")), "reject isolated, reject isolated")
 	got := e.all()
 	if len(got) != 1 || string(got[0].body) != "one\nthree\n" {
 		t.Fatalf("requests = %+v, want one with two lines", got)
@@ -150,8 +151,8 @@ func TestNDJSONRejectsWhatIsNoLine(t *testing.T) {
 
 func TestJSONSendsOneDocument(t *testing.T) {
 	e := newEndpoint(t, nil)
-	s := mustNew(t, Options{URL: e.URL, Format: FormatJSON, ContentType: "application/vnd.x+json"})
-	b := batchOf("one", "\x00\xff\n")
+	s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatJSON, ContentType: "application/vnd.x+json"})
+	b := sinktest.BatchOf("one", "\x00\xff\n")
 	b.Records[1].Segment = "shard_01/\"odd\\"
 	wantWords(t, s.Deliver(t.Context(), b), "delivered, delivered")
 	got := e.all()
@@ -191,9 +192,9 @@ func TestCompression(t *testing.T) {
 	} {
 		for _, format := range []string{FormatRaw, FormatNDJSON, FormatJSON} {
 			e := newEndpoint(t, nil)
-			s := mustNew(t, Options{URL: e.URL, Format: format, Compression: compression})
+			s := sinktest.Open(t, New, Options{URL: e.URL, Format: format, Compression: compression})
 			payload := strings.Repeat("compress me ", 1000)
-			b := batchOf(payload)
+			b := sinktest.BatchOf(payload)
 			for range 2 {
 				wantWords(t, s.Deliver(t.Context(), b), "delivered")
 			}

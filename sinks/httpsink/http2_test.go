@@ -120,8 +120,8 @@ func TestF25GoAway(t *testing.T) {
 			if err := os.WriteFile(path, ca.PEM, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			s := mustNew(t, Options{URL: "https://" + l.Addr().String(), CAFile: path, Format: FormatNDJSON, Timeout: long})
-			b := batchOf("one", "two")
+			s := sinktest.Open(t, New, Options{URL: "https://" + l.Addr().String(), CAFile: path, Format: FormatNDJSON, Timeout: long})
+			b := sinktest.BatchOf("one", "two")
 			for i, o := range s.Deliver(t.Context(), b) {
 				if o.Verdict != tc.want {
 					t.Errorf("record %d: %+v, want %v", i, o, tc.want)
@@ -175,14 +175,14 @@ func TestServerEndsUnderTraffic(t *testing.T) {
 		return server, l.Addr().String(), done
 	}
 	server, address, served := start("127.0.0.1:0")
-	s := mustNew(t, Options{URL: "https://" + address, CAFile: path, Concurrency: 8})
+	s := sinktest.Open(t, New, Options{URL: "https://" + address, CAFile: path, Concurrency: 8})
 	delivered := map[string]bool{}
 	for round := range 10 {
 		var names []string
 		for i := range 50 {
 			names = append(names, fmt.Sprint(round, "-", i))
 		}
-		b := batchOf(names...)
+		b := sinktest.BatchOf(names...)
 		result := make(chan []sinks.Outcome)
 		go func() { result <- s.Deliver(t.Context(), b) }()
 		if err := server.Close(); err != nil {
@@ -200,7 +200,7 @@ func TestServerEndsUnderTraffic(t *testing.T) {
 			}
 		}
 	}
-	wantWords(t, s.Deliver(t.Context(), batchOf("last")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("last")), "delivered")
 	if err := server.Close(); err != nil {
 		t.Error(err)
 	}

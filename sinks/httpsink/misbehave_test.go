@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // short is a deadline for tests that wait for it to pass; long one that must not.
@@ -103,15 +104,15 @@ func TestF22FaultsOfTheEndpointRejectNothing(t *testing.T) {
 	for _, status := range []int{401, 402, 403, 404, 405, 407, 410} {
 		e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) { w.WriteHeader(status) })
 		for _, format := range []string{FormatRaw, FormatNDJSON, FormatJSON} {
-			s := mustNew(t, Options{URL: e.URL, Format: format})
-			wantWords(t, s.Deliver(t.Context(), batchOf("a", "b")), fmt.Sprintf("hold %d, hold %d", status, status))
+			s := sinktest.Open(t, New, Options{URL: e.URL, Format: format})
+			wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "b")), fmt.Sprintf("hold %d, hold %d", status, status))
 		}
 	}
 	closed := newEndpoint(t, nil)
 	closed.Close()
 	for _, url := range []string{"http://no-such-host.invalid/", closed.URL} {
-		s := mustNew(t, Options{URL: url})
-		wantWords(t, s.Deliver(t.Context(), batchOf("a", "b")), "retry, retry")
+		s := sinktest.Open(t, New, Options{URL: url})
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "b")), "retry, retry")
 	}
 }
 
@@ -169,8 +170,8 @@ func TestF23BrokenExchangesAreRetried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := serveRaw(t, script)
 			for _, format := range []string{FormatRaw, FormatNDJSON} {
-				s := mustNew(t, Options{URL: url, Format: format, Timeout: long})
-				out := s.Deliver(t.Context(), batchOf(large))
+				s := sinktest.Open(t, New, Options{URL: url, Format: format, Timeout: long})
+				out := s.Deliver(t.Context(), sinktest.BatchOf(large))
 				if len(out) != 1 || out[0].Verdict != sinks.Retry || out[0].Reason == "" {
 					t.Errorf("%s: %+v, want retry", format, out)
 				}
@@ -204,10 +205,10 @@ func TestF24KeptConnectionEnds(t *testing.T) {
 					p.say(ok)
 					end(p)
 				})
-				s := mustNew(t, Options{URL: url, Format: format})
+				s := sinktest.Open(t, New, Options{URL: url, Format: format})
 				delivered := 0
 				for i := range 40 {
-					b := batchOf(fmt.Sprint("payload ", i))
+					b := sinktest.BatchOf(fmt.Sprint("payload ", i))
 					out := s.Deliver(t.Context(), b)
 					switch out[0].Verdict {
 					case sinks.Delivered:
@@ -264,9 +265,9 @@ func TestF24LostRequestIsSentAgainWhole(t *testing.T) {
 				p.say(ok)
 			}
 		})
-		s := mustNew(t, Options{URL: url, Format: format})
-		wantWords(t, s.Deliver(t.Context(), batchOf("first")), "delivered")
-		wantWords(t, s.Deliver(t.Context(), batchOf(strings.Repeat("second", 1<<16))), "delivered")
+		s := sinktest.Open(t, New, Options{URL: url, Format: format})
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("first")), "delivered")
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf(strings.Repeat("second", 1<<16))), "delivered")
 		<-requests
 		lost, again := <-requests, <-requests
 		if lost != again || !strings.HasPrefix(again.body, "secondsecond") || again.key == "" {
@@ -309,8 +310,8 @@ func TestF33EachPhaseHasADeadline(t *testing.T) {
 						continue
 					}
 				}
-				s := mustNew(t, o)
-				wantWords(t, s.Deliver(t.Context(), batchOf(large)), tc.want)
+				s := sinktest.Open(t, New, o)
+				wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf(large)), tc.want)
 			}
 		})
 	}
@@ -349,7 +350,7 @@ func TestF33TheEndOfCtxEndsEveryPhase(t *testing.T) {
 				if strings.HasSuffix(name, "TLS") {
 					url = strings.Replace(url, "http:", "https:", 1)
 				}
-				s := mustNew(t, Options{URL: url, Format: FormatNDJSON, Timeout: long, AnswerTimeout: long, TLSTimeout: long})
+				s := sinktest.Open(t, New, Options{URL: url, Format: FormatNDJSON, Timeout: long, AnswerTimeout: long, TLSTimeout: long})
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				done := make(chan []sinks.Outcome, 1)
@@ -357,7 +358,7 @@ func TestF33TheEndOfCtxEndsEveryPhase(t *testing.T) {
 				if name == "body not read" {
 					size = 16 << 20 // more than the buffers of both ends hold
 				}
-				go func() { done <- s.Deliver(ctx, batchOf(strings.Repeat("x", size))) }()
+				go func() { done <- s.Deliver(ctx, sinktest.BatchOf(strings.Repeat("x", size))) }()
 				<-reached
 				if by == "ctx" {
 					cancel()
@@ -382,8 +383,8 @@ func TestAnswerBeforeTheBodyWasRead(t *testing.T) {
 			_, _ = io.Copy(io.Discard, p.in) // as servers do that let their answer be read
 		})
 		for _, format := range []string{FormatRaw, FormatNDJSON} {
-			s := mustNew(t, Options{URL: url, Format: format})
-			wantWords(t, s.Deliver(t.Context(), batchOf(strings.Repeat("x", 8<<20))), strings.TrimSuffix(want, " isolated"))
+			s := sinktest.Open(t, New, Options{URL: url, Format: format})
+			wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf(strings.Repeat("x", 8<<20))), strings.TrimSuffix(want, " isolated"))
 		}
 	}
 }
@@ -405,9 +406,9 @@ func TestEndpointThatWantsALength(t *testing.T) {
 	})
 	for _, format := range []string{FormatRaw, FormatNDJSON, FormatJSON} {
 		for _, compression := range []string{CompressionNone, CompressionGzip, CompressionZstd} {
-			s := mustNew(t, Options{URL: url, Format: format, Compression: compression})
+			s := sinktest.Open(t, New, Options{URL: url, Format: format, Compression: compression})
 			for range 2 {
-				wantWords(t, s.Deliver(t.Context(), batchOf("a", strings.Repeat("b", 1<<20))), "delivered, delivered")
+				wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", strings.Repeat("b", 1<<20))), "delivered, delivered")
 			}
 		}
 	}
@@ -422,8 +423,8 @@ func TestInterimAnswersAreNotTheAnswer(t *testing.T) {
 			p.say("HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 422 No\r\nContent-Length: 0\r\n\r\n")
 		}
 	})
-	s := mustNew(t, Options{URL: url})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "reject 422 isolated")
+	s := sinktest.Open(t, New, Options{URL: url})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "reject 422 isolated")
 }
 
 // An answer's body of up to 64 KiB is read whole, so its connection is used again.
@@ -443,9 +444,9 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 				p.say(fmt.Sprintf("HTTP/1.1 %d Status\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body))
 			}
 		})
-		s := mustNew(t, Options{URL: url})
+		s := sinktest.Open(t, New, Options{URL: url})
 		for range 5 {
-			s.Deliver(t.Context(), batchOf("a"))
+			s.Deliver(t.Context(), sinktest.BatchOf("a"))
 		}
 		mu.Lock()
 		if conns != 1 {
@@ -459,13 +460,13 @@ func TestAnswersThatAreTooLarge(t *testing.T) {
 	bulk := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) {
 		_, _ = io.WriteString(w, `{"errors":false}`+strings.Repeat(" ", maxAnswerBytes))
 	})
-	s := mustNew(t, Options{URL: bulk.URL, Format: FormatNDJSON, Partial: PartialBulk})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "retry 200")
+	s := sinktest.Open(t, New, Options{URL: bulk.URL, Format: FormatNDJSON, Partial: PartialBulk})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "retry 200")
 	header := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) {
 		w.Header().Set("X-Large", strings.Repeat("x", 2*maxAnswerHeaderBytes))
 	})
-	s = mustNew(t, Options{URL: header.URL})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "retry")
+	s = sinktest.Open(t, New, Options{URL: header.URL})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "retry")
 }
 
 // A batch that waits for its turn leaves when its own ctx ends.
@@ -477,13 +478,13 @@ func TestWaitingForATurnEndsWithCtx(t *testing.T) {
 			<-release
 		}
 	})
-	s := mustNew(t, Options{URL: e.URL, Concurrency: 1})
+	s := sinktest.Open(t, New, Options{URL: e.URL, Concurrency: 1})
 	first := make(chan []sinks.Outcome)
-	go func() { first <- s.Deliver(t.Context(), batchOf("first")) }()
+	go func() { first <- s.Deliver(t.Context(), sinktest.BatchOf("first")) }()
 	<-held
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantWords(t, s.Deliver(ctx, batchOf("a", "b")), "retry, retry")
+	wantWords(t, s.Deliver(ctx, sinktest.BatchOf("a", "b")), "retry, retry")
 	close(release)
 	wantWords(t, <-first, "delivered")
 	if n := len(e.all()); n != 1 {

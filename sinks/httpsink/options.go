@@ -2,18 +2,17 @@ package httpsink
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/textproto"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/setup"
 )
 
 // The values of Options.Format, Options.Compression, Options.Partial and
@@ -132,74 +131,39 @@ type settings struct {
 	status statusTable
 }
 
-// faults gathers what is wrong with the options.
-type faults []error
-
-func (f *faults) add(key, format string, args ...any) {
-	*f = append(*f, fmt.Errorf("sink.http."+key+": "+format, args...))
-}
-
 // resolve fills the defaults of o and checks it, without reading any file.
-func resolve(o Options) (settings, faults) {
-	var f faults
+func resolve(o Options) (settings, *setup.Faults) {
+	f := setup.NewFaults("sink.http")
 	s := settings{Options: o}
-	s.fill(&f)
-	s.checkURL(&f)
-	s.checkCredentials(&f)
-	s.checkHeaders(&f)
-	s.checkPartial(&f)
-	s.status = parseStatusTable(o.Status, &f)
+	s.fill(f)
+	s.checkURL(f)
+	s.checkCredentials(f)
+	s.checkHeaders(f)
+	s.checkPartial(f)
+	s.status = parseStatusTable(o.Status, f)
 	return s, f
 }
 
-func (s *settings) fill(f *faults) {
-	choose(f, "method", &s.Method, http.MethodPost, http.MethodPut)
-	choose(f, "format", &s.Format, FormatRaw, FormatNDJSON, FormatJSON)
-	choose(f, "compression", &s.Compression, CompressionNone, CompressionGzip, CompressionZstd)
-	choose(f, "partial", &s.Partial, PartialNone, PartialBulk, PartialMultiStatus)
-	choose(f, "bulk_action", &s.BulkAction, BulkActionNone, BulkActionCreate, BulkActionIndex)
-	if s.Concurrency == 0 {
-		s.Concurrency = defaultConcurrency
-	}
-	if s.Concurrency < 1 || s.Concurrency > maxConcurrency {
-		f.add("concurrency", "%d is not between 1 and %d", s.Concurrency, maxConcurrency)
-	}
-	for _, d := range []struct {
-		key   string
-		value *time.Duration
-		def   time.Duration
-	}{
-		{"connect_timeout", &s.ConnectTimeout, defaultConnectTimeout},
-		{"tls_timeout", &s.TLSTimeout, defaultTLSTimeout},
-		{"timeout", &s.Timeout, defaultTimeout},
-		{"answer_timeout", &s.AnswerTimeout, defaultAnswerTimeout},
-		{"idle_timeout", &s.IdleTimeout, defaultIdleTimeout},
-		{"max_connection_age", &s.MaxConnectionAge, defaultMaxConnectionAge},
-		{"retry_after_max", &s.RetryAfterMax, defaultRetryAfterMax},
-	} {
-		if *d.value == 0 {
-			*d.value = d.def
-		}
-		if *d.value < 0 {
-			f.add(d.key, "%v is negative", *d.value)
-		}
-	}
-}
-
-// choose sets the first of allowed where *v is empty, and checks it otherwise.
-func choose(f *faults, key string, v *string, allowed ...string) {
-	if *v == "" {
-		*v = allowed[0]
-	}
-	if !slices.Contains(allowed, *v) {
-		f.add(key, "%q is none of %s", *v, strings.Join(allowed, ", "))
-	}
+func (s *settings) fill(f *setup.Faults) {
+	f.Choose("method", &s.Method, http.MethodPost, http.MethodPut)
+	f.Choose("format", &s.Format, FormatRaw, FormatNDJSON, FormatJSON)
+	f.Choose("compression", &s.Compression, CompressionNone, CompressionGzip, CompressionZstd)
+	f.Choose("partial", &s.Partial, PartialNone, PartialBulk, PartialMultiStatus)
+	f.Choose("bulk_action", &s.BulkAction, BulkActionNone, BulkActionCreate, BulkActionIndex)
+	f.Number("concurrency", &s.Concurrency, defaultConcurrency, 1, maxConcurrency)
+	f.Time("connect_timeout", &s.ConnectTimeout, defaultConnectTimeout)
+	f.Time("tls_timeout", &s.TLSTimeout, defaultTLSTimeout)
+	f.Time("timeout", &s.Timeout, defaultTimeout)
+	f.Time("answer_timeout", &s.AnswerTimeout, defaultAnswerTimeout)
+	f.Time("idle_timeout", &s.IdleTimeout, defaultIdleTimeout)
+	f.Time("max_connection_age", &s.MaxConnectionAge, defaultMaxConnectionAge)
+	f.Time("retry_after_max", &s.RetryAfterMax, defaultRetryAfterMax)
 }
 
 // checkURL parses the URL. Its words never repeat the URL, which may hold secrets.
-func (s *settings) checkURL(f *faults) {
+func (s *settings) checkURL(f *setup.Faults) {
 	if s.URL == "" {
-		f.add("url", "is required")
+		f.Add("url", "is required")
 		return
 	}
 	u, err := url.Parse(s.URL)
@@ -207,26 +171,26 @@ func (s *settings) checkURL(f *faults) {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err
 		}
-		f.add("url", "is not a URL: %w", err)
+		f.Add("url", "is not a URL: %w", err)
 		return
 	}
 	if u.Scheme != "http" && u.Scheme != "https" {
-		f.add("url", "begins with neither http:// nor https://")
+		f.Add("url", "begins with neither http:// nor https://")
 	}
 	if u.Hostname() == "" {
-		f.add("url", "names no host")
+		f.Add("url", "names no host")
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			f.add("url", "port %q is not between 1 and 65535", p)
+			f.Add("url", "port %q is not between 1 and 65535", p)
 		}
 	}
 	if u.Fragment != "" {
-		f.add("url", "has a fragment (#), which is never sent")
+		f.Add("url", "has a fragment (#), which is never sent")
 	}
 	if u.User != nil {
 		if s.Username != "" {
-			f.add("url", "holds a user name, and sink.http.username is set too")
+			f.Add("url", "holds a user name, and sink.http.username is set too")
 		}
 		s.Username = u.User.Username()
 		s.pass, _ = u.User.Password()
@@ -235,45 +199,43 @@ func (s *settings) checkURL(f *faults) {
 	s.url = u
 }
 
-func (s *settings) checkCredentials(f *faults) {
+func (s *settings) checkCredentials(f *setup.Faults) {
 	if s.TokenFile != "" && s.TokenEnv != "" {
-		f.add("token_file", "is set, and sink.http.token_env too: use one")
+		f.Add("token_file", "is set, and sink.http.token_env too: use one")
 	}
 	if s.PasswordFile != "" && s.PasswordEnv != "" {
-		f.add("password_file", "is set, and sink.http.password_env too: use one")
+		f.Add("password_file", "is set, and sink.http.password_env too: use one")
 	}
 	hasToken := s.TokenFile != "" || s.TokenEnv != ""
 	if hasToken && s.Username != "" {
-		f.add("username", "is set, and a bearer token too: use one")
+		f.Add("username", "is set, and a bearer token too: use one")
 	}
 	if (s.PasswordFile != "" || s.PasswordEnv != "") && s.Username == "" {
-		f.add("username", "is required with a password")
+		f.Add("username", "is required with a password")
 	}
 	if strings.Contains(s.Username, ":") {
-		f.add("username", "holds a colon, which basic authentication cannot carry")
+		f.Add("username", "holds a colon, which basic authentication cannot carry")
 	}
-	if (s.CertFile == "") != (s.KeyFile == "") {
-		f.add("cert_file", "needs sink.http.key_file, and the other way round")
-	}
+	setup.TLS{CertFile: s.CertFile, KeyFile: s.KeyFile}.Check(f)
 	if s.url != nil && s.url.Scheme == "http" && (s.CertFile != "" || s.CAFile != "") {
-		f.add("url", "is http, so cert_file and ca_file have no meaning")
+		f.Add("url", "is http, so cert_file and ca_file have no meaning")
 	}
 	s.token = fromEnv(f, "token_env", s.TokenEnv)
 	if s.token != "" && !validHeaderValue(s.token) {
-		f.add("token_env", "the variable %s holds characters that a header cannot carry", s.TokenEnv)
+		f.Add("token_env", "the variable %s holds characters that a header cannot carry", s.TokenEnv)
 	}
 	if s.PasswordEnv != "" {
 		s.pass = fromEnv(f, "password_env", s.PasswordEnv)
 	}
 }
 
-func fromEnv(f *faults, key, name string) string {
+func fromEnv(f *setup.Faults, key, name string) string {
 	if name == "" {
 		return ""
 	}
 	v := strings.TrimSpace(os.Getenv(name))
 	if v == "" {
-		f.add(key, "the variable %s is empty or not set", name)
+		f.Add(key, "the variable %s is empty or not set", name)
 	}
 	return v
 }
@@ -289,7 +251,7 @@ func ownHeader(name string) bool {
 	return false
 }
 
-func (s *settings) checkHeaders(f *faults) {
+func (s *settings) checkHeaders(f *setup.Faults) {
 	if s.ContentType == "" {
 		s.ContentType = map[string]string{
 			FormatRaw:    "application/octet-stream",
@@ -298,7 +260,7 @@ func (s *settings) checkHeaders(f *faults) {
 		}[s.Format]
 	}
 	if !validHeaderValue(s.ContentType) {
-		f.add("content_type", "holds characters that a header cannot carry")
+		f.Add("content_type", "holds characters that a header cannot carry")
 	}
 	s.fixed = http.Header{"Content-Type": {s.ContentType}, "User-Agent": {"weir"}}
 	if s.Compression != CompressionNone {
@@ -308,13 +270,13 @@ func (s *settings) checkHeaders(f *faults) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !validHeaderName(name):
-			f.add("headers", "%q is not a header name", name)
+			f.Add("headers", "%q is not a header name", name)
 		case !validHeaderValue(value):
-			f.add("headers", "the value of %s holds characters that a header cannot carry", name)
+			f.Add("headers", "the value of %s holds characters that a header cannot carry", name)
 		case ownHeader(canonical):
-			f.add("headers", "%s is set by the sink itself", name)
+			f.Add("headers", "%s is set by the sink itself", name)
 		case canonical == "Authorization" && (s.Username != "" || s.TokenFile != "" || s.TokenEnv != ""):
-			f.add("headers", "%s is set, and a token or user name too: use one", name)
+			f.Add("headers", "%s is set, and a token or user name too: use one", name)
 		case canonical == "Host":
 			s.host = value
 		default:
@@ -323,12 +285,12 @@ func (s *settings) checkHeaders(f *faults) {
 	}
 }
 
-func (s *settings) checkPartial(f *faults) {
+func (s *settings) checkPartial(f *setup.Faults) {
 	if s.Partial != PartialNone && s.Format == FormatRaw {
-		f.add("partial", "has no meaning with format raw")
+		f.Add("partial", "has no meaning with format raw")
 	}
 	if s.BulkAction != BulkActionNone && (s.Format != FormatNDJSON || s.Partial != PartialBulk) {
-		f.add("bulk_action", `needs format = "ndjson" and partial = "bulk"`)
+		f.Add("bulk_action", `needs format = "ndjson" and partial = "bulk"`)
 	}
 }
 
@@ -351,13 +313,13 @@ func validHeaderValue(s string) bool {
 // statusTable maps a status to the verdict that the configuration sets for it.
 type statusTable map[int]sinks.Verdict
 
-func parseStatusTable(in map[string]string, f *faults) statusTable {
+func parseStatusTable(in map[string]string, f *setup.Faults) statusTable {
 	t := statusTable{}
 	exact := statusTable{}
 	for key, value := range in {
 		v := parseVerdict(value)
 		if v == sinks.Invalid {
-			f.add("status", "%q = %q: use delivered, retry, hold, split or reject", key, value)
+			f.Add("status", "%q = %q: use delivered, retry, hold, split or reject", key, value)
 			continue
 		}
 		if class, ok := strings.CutSuffix(key, "xx"); ok && len(class) == 1 && class >= "2" && class <= "5" {
@@ -369,7 +331,7 @@ func parseStatusTable(in map[string]string, f *faults) statusTable {
 		}
 		code, err := strconv.Atoi(key)
 		if err != nil || code < 200 || code > 599 {
-			f.add("status", "%q is neither a status from 200 to 599 nor a class such as 4xx", key)
+			f.Add("status", "%q is neither a status from 200 to 599 nor a class such as 4xx", key)
 			continue
 		}
 		exact[code] = v

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 func TestFaultsOfOptions(t *testing.T) {
@@ -121,8 +122,8 @@ func TestMaxConnectionAge(t *testing.T) {
 		}
 	})
 	// The answer's text tells the connection and its request.
-	reason := func(s *Sink) string { return s.Deliver(t.Context(), batchOf("a"))[0].Reason }
-	s := mustNew(t, Options{URL: url})
+	reason := func(s *Sink) string { return s.Deliver(t.Context(), sinktest.BatchOf("a"))[0].Reason }
+	s := sinktest.Open(t, New, Options{URL: url})
 	for i := range 3 {
 		if got, want := reason(s), fmt.Sprintf("HTTP 400: 0 %03d", i); got != want {
 			t.Errorf("within the age: %q, want %q", got, want)
@@ -130,7 +131,7 @@ func TestMaxConnectionAge(t *testing.T) {
 	}
 	s.set.MaxConnectionAge = 1 // older than that at once
 	first := make(chan []sinks.Outcome)
-	go func() { first <- s.Deliver(t.Context(), batchOf("hold")) }()
+	go func() { first <- s.Deliver(t.Context(), sinktest.BatchOf("hold")) }()
 	<-held
 	for i := range 3 {
 		if got, want := reason(s), fmt.Sprintf("HTTP 400: %d 000", i+2); got != want {
@@ -155,8 +156,8 @@ func TestMaxConnectionAge(t *testing.T) {
 // runs itself again.
 func TestProxyFromTheEnvironment(t *testing.T) {
 	if url := os.Getenv("WEIR_TEST_PROXIED"); url != "" {
-		s := mustNew(t, Options{URL: url})
-		out := s.Deliver(t.Context(), batchOf("a"))
+		s := sinktest.Open(t, New, Options{URL: url})
+		out := s.Deliver(t.Context(), sinktest.BatchOf("a"))
 		fmt.Printf("outcome: %s %s\n", words(out), out[0].Reason)
 		return
 	}

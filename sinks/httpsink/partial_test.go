@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 func TestBulkAnswers(t *testing.T) {
@@ -34,8 +36,8 @@ func TestBulkAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) { fmt.Fprint(w, tc.body) })
-			s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
-			wantWords(t, s.Deliver(t.Context(), batchOf("a", "b", "c")), tc.want)
+			s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
+			wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "b", "c")), tc.want)
 		})
 	}
 }
@@ -44,8 +46,8 @@ func TestBulkSkipsWhatWasNotSent(t *testing.T) {
 	e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) {
 		fmt.Fprint(w, `{"errors":true,"items":[{"index":{"status":400,"error":{"type":"x","reason":"no \u0000 good"}}},{"index":{"status":201}}]}`)
 	})
-	s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
-	out := s.Deliver(t.Context(), batchOf("no\nline", "bad", "good"))
+	s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
+	out := s.Deliver(t.Context(), sinktest.BatchOf("no\nline", "bad", "good"))
 	wantWords(t, out, "reject isolated, reject 400 isolated, delivered")
 	if !strings.HasPrefix(out[1].Reason, `item status 400: {"type":"x","reason":"no`) {
 		t.Errorf("reason = %q", out[1].Reason)
@@ -57,9 +59,9 @@ func TestF26EachRecordGetsItsOwnAnswer(t *testing.T) {
 	e := newEndpoint(t, func(n int, w http.ResponseWriter, _ *request) {
 		fmt.Fprint(w, `{"errors":true,"items":[{"index":{"status":429}},{"index":{"status":200}}]}`)
 	})
-	s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
+	s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
 	for range 2 {
-		wantWords(t, s.Deliver(t.Context(), batchOf("a", "b")), "retry 429, delivered")
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "b")), "retry 429, delivered")
 	}
 }
 
@@ -69,8 +71,8 @@ func TestBulkStatusOfTheWholeAnswer(t *testing.T) {
 			w.WriteHeader(status)
 			fmt.Fprint(w, `{"errors":false}`)
 		})
-		s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
-		wantWords(t, s.Deliver(t.Context(), batchOf("a", "b")), want)
+		s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk})
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a", "b")), want)
 	}
 }
 
@@ -79,8 +81,8 @@ func TestBulkActions(t *testing.T) {
 		e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) {
 			fmt.Fprintf(w, `{"errors":true,"items":[{%q:{"status":409}},{%q:{"status":201}}]}`, action, action)
 		})
-		s := mustNew(t, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk, BulkAction: action})
-		b := batchOf(`{"a":1}`, `{"b":2}`)
+		s := sinktest.Open(t, New, Options{URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk, BulkAction: action})
+		b := sinktest.BatchOf(`{"a":1}`, `{"b":2}`)
 		wantWords(t, s.Deliver(t.Context(), b), conflict+", delivered")
 		want := fmt.Sprintf("{\"%[1]s\":{\"_id\":\"%[2]s\"}}\n{\"a\":1}\n{\"%[1]s\":{\"_id\":\"%[3]s\"}}\n{\"b\":2}\n", action, b.Records[0].ID, b.Records[1].ID)
 		if got := string(e.all()[0].body); got != want {
@@ -91,10 +93,10 @@ func TestBulkActions(t *testing.T) {
 	e := newEndpoint(t, func(_ int, w http.ResponseWriter, _ *request) {
 		fmt.Fprint(w, `{"items":[{"create":{"status":409}}]}`)
 	})
-	s := mustNew(t, Options{
+	s := sinktest.Open(t, New, Options{
 		URL: e.URL, Format: FormatNDJSON, Partial: PartialBulk, BulkAction: BulkActionCreate, Status: map[string]string{"409": "reject"},
 	})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "reject 409 isolated")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "reject 409 isolated")
 }
 
 func TestMultiStatus(t *testing.T) {
@@ -127,8 +129,8 @@ func TestMultiStatus(t *testing.T) {
 				w.WriteHeader(tc.status)
 				fmt.Fprint(w, tc.body)
 			})
-			s := mustNew(t, Options{URL: e.URL, Format: format, Partial: tc.partial})
-			out := s.Deliver(t.Context(), batchOf("a", "b"))
+			s := sinktest.Open(t, New, Options{URL: e.URL, Format: format, Partial: tc.partial})
+			out := s.Deliver(t.Context(), sinktest.BatchOf("a", "b"))
 			if got := words(out); got != tc.want {
 				t.Errorf("%s, %s: outcomes = %s, want %s", name, format, got, tc.want)
 			}

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-agent/weir/sinks"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,32 +74,6 @@ func (e *endpoint) all() []request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return append([]request(nil), e.requests...)
-}
-
-func mustNew(t *testing.T, o Options) *Sink {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return s
-}
-
-func batchOf(payloads ...string) sinks.Batch {
-	b := sinks.Batch{Attempt: 1}
-	for i, p := range payloads {
-		r := record.Record{Payload: []byte(p)}
-		r.Segment, r.Index = "shard_00/seg_00000001-aa.wab.sealed", uint64(i+1)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-		b.Records = append(b.Records, r)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
 }
 
 // words shows outcomes as "delivered", "retry 503", "reject 400 isolated".

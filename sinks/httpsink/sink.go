@@ -57,16 +57,10 @@ var _ sinks.Sink = (*Sink)(nil)
 // fault of o is in the error (errors.Join), each named by its configuration key.
 func New(o Options) (*Sink, error) {
 	set, f := resolve(o)
-	fresh, err := set.readFiles()
-	if err != nil {
-		f = append(f, err)
-	}
-	creds, err := set.credentials(fresh)
-	if err != nil {
-		f = append(f, err)
-	}
-	if len(f) > 0 {
-		return nil, errors.Join(f...)
+	fresh, unread := set.readFiles()
+	creds, unfit := set.credentials(fresh)
+	if err := errors.Join(f.Err(), unread, unfit); err != nil {
+		return nil, err
 	}
 	b, err := newBuffers(set.Compression)
 	if err != nil {

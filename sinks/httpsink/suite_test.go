@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/weir-agent/weir/sinks/sinktest"
@@ -26,12 +24,8 @@ func TestSuite(t *testing.T) {
 }
 
 func fixture(t *testing.T, format string, h2 bool) sinktest.Fixture {
-	var hold atomic.Pointer[func()]
-	e := newUnstarted(func(int, http.ResponseWriter, *request) {
-		if f := hold.Load(); f != nil {
-			(*f)()
-		}
-	})
+	var gate sinktest.Gate
+	e := newUnstarted(func(int, http.ResponseWriter, *request) { gate.Pass() })
 	o := Options{Format: format, Concurrency: 4}
 	if h2 {
 		e.EnableHTTP2 = true
@@ -48,17 +42,8 @@ func fixture(t *testing.T, format string, h2 bool) sinktest.Fixture {
 	}
 	return sinktest.Fixture{
 		Sink: s, Unordered: format == FormatRaw,
-		Got: func() [][]byte { return payloadsOf(t, e.all(), format) },
-		Stall: func() (<-chan struct{}, func()) {
-			reached, released := make(chan struct{}), make(chan struct{})
-			var first, last sync.Once
-			f := func() {
-				first.Do(func() { close(reached) })
-				<-released
-			}
-			hold.Store(&f)
-			return reached, func() { last.Do(func() { close(released) }) }
-		},
+		Got:   func() [][]byte { return payloadsOf(t, e.all(), format) },
+		Stall: gate.Stall,
 	}
 }
 

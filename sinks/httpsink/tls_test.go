@@ -32,8 +32,8 @@ func TestProtocolIsNegotiated(t *testing.T) {
 		e.EnableHTTP2 = true
 		e.StartTLS()
 		t.Cleanup(e.Close)
-		s := mustNew(t, Options{URL: e.URL, CAFile: caFileOf(t, e), DisableHTTP2: disable})
-		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+		s := sinktest.Open(t, New, Options{URL: e.URL, CAFile: caFileOf(t, e), DisableHTTP2: disable})
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 		want := "HTTP/2.0"
 		if disable {
 			want = "HTTP/1.1"
@@ -50,8 +50,8 @@ func TestUnknownAuthorityIsRetried(t *testing.T) {
 	e := newUnstarted(nil)
 	e.StartTLS()
 	t.Cleanup(e.Close)
-	s := mustNew(t, Options{URL: e.URL})
-	out := s.Deliver(t.Context(), batchOf("a"))
+	s := sinktest.Open(t, New, Options{URL: e.URL})
+	out := s.Deliver(t.Context(), sinktest.BatchOf("a"))
 	wantWords(t, out, "retry")
 	if !strings.Contains(out[0].Reason, "certificate") {
 		t.Errorf("reason = %q", out[0].Reason)
@@ -95,11 +95,11 @@ func TestF57CertificatesRotate(t *testing.T) {
 	}
 	replace(t, ca, oldCA.PEM)
 	rotateClient("first")
-	s := mustNew(t, Options{URL: e.URL, CAFile: ca, CertFile: cert, KeyFile: key})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	s := sinktest.Open(t, New, Options{URL: e.URL, CAFile: ca, CertFile: cert, KeyFile: key})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	rotateClient("second")
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	mu.Lock()
 	if got := strings.Join(names, " "); got != "first second" {
 		t.Errorf("clients seen: %s, want first second", got)
@@ -107,20 +107,20 @@ func TestF57CertificatesRotate(t *testing.T) {
 	server = newCA.Pair(t, "server")
 	mu.Unlock()
 	rotateClient("third") // new connections meet the new server certificate
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "retry")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "retry")
 	replace(t, ca, newCA.PEM)
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 
 	// Half a rotation and nonsense keep what is good in use.
 	c, _ := clients.Issue(t, "half")
 	replace(t, cert, c)
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	replace(t, ca, []byte("no certificate"))
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 }
 
 // F57: the token is read again when its file changes.
@@ -132,16 +132,16 @@ func TestF57TokenRotates(t *testing.T) {
 	})
 	path := filepath.Join(t.TempDir(), "token")
 	replace(t, path, []byte("token-1\n"))
-	s := mustNew(t, Options{URL: e.URL, TokenFile: path})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	s := sinktest.Open(t, New, Options{URL: e.URL, TokenFile: path})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	replace(t, path, []byte("token-2\n"))
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
-	for _, bad := range []string{"", " \n", "to\x01ken", strings.Repeat("x", maxFileBytes+1)} {
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
+	for _, bad := range []string{"", " \n", "to\x01ken", strings.Repeat("x", 1<<20+1)} {
 		replace(t, path, []byte(bad))
-		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	}
 	replace(t, path, []byte("token-3"))
-	out := s.Deliver(t.Context(), batchOf("a"))
+	out := s.Deliver(t.Context(), sinktest.BatchOf("a"))
 	wantWords(t, out, "hold 401")
 	if out[0].Reason != "HTTP 401: no: [redacted]" {
 		t.Errorf("reason = %q", out[0].Reason)
@@ -149,7 +149,7 @@ func TestF57TokenRotates(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	out = s.Deliver(t.Context(), batchOf("a"))
+	out = s.Deliver(t.Context(), sinktest.BatchOf("a"))
 	if out[0].Verdict != sinks.Hold || !strings.Contains(out[0].Reason, "old credentials are in use (sink.http.token_file: ") {
 		t.Errorf("outcome without the file = %+v", out[0])
 	}
@@ -177,8 +177,8 @@ func TestBasicAuthentication(t *testing.T) {
 		{Options{URL: withUser}, "me:p@ss"},
 		{Options{URL: e.URL, Username: "me"}, "me:"},
 	} {
-		s := mustNew(t, tc.o)
-		wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+		s := sinktest.Open(t, New, tc.o)
+		wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 		all := e.all()
 		r := http.Request{Header: all[len(all)-1].header}
 		user, password, _ := r.BasicAuth()
@@ -186,10 +186,10 @@ func TestBasicAuthentication(t *testing.T) {
 			t.Errorf("credentials = %s:%s, want %s", user, password, tc.want)
 		}
 	}
-	s := mustNew(t, Options{URL: e.URL, Username: "me", PasswordFile: path})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	s := sinktest.Open(t, New, Options{URL: e.URL, Username: "me", PasswordFile: path})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	replace(t, path, []byte("second"))
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	all := e.all()
 	r := http.Request{Header: all[len(all)-1].header}
 	if _, password, _ := r.BasicAuth(); password != "second" {
@@ -200,8 +200,8 @@ func TestBasicAuthentication(t *testing.T) {
 func TestTokenFromTheEnvironment(t *testing.T) {
 	e := newEndpoint(t, nil)
 	t.Setenv("WEIR_TEST_TOKEN", "abcd")
-	s := mustNew(t, Options{URL: e.URL, TokenEnv: "WEIR_TEST_TOKEN"})
-	wantWords(t, s.Deliver(t.Context(), batchOf("a")), "delivered")
+	s := sinktest.Open(t, New, Options{URL: e.URL, TokenEnv: "WEIR_TEST_TOKEN"})
+	wantWords(t, s.Deliver(t.Context(), sinktest.BatchOf("a")), "delivered")
 	wantHeader(t, e.all()[0], "Authorization", "Bearer abcd")
 }
 
@@ -228,7 +228,7 @@ func TestSecretsStayOutOfReasons(t *testing.T) {
 	} {
 		for _, format := range []string{FormatRaw, FormatNDJSON} {
 			o.Format = format
-			out := mustNew(t, o).Deliver(t.Context(), batchOf("a", "b"))
+			out := sinktest.Open(t, New, o).Deliver(t.Context(), sinktest.BatchOf("a", "b"))
 			if out[0].Verdict == sinks.Delivered || out[0].Reason == "" {
 				t.Errorf("outcome = %+v, want a reason", out[0])
 			}
@@ -261,11 +261,11 @@ func TestAnswerThatComesAfterTheEnd(t *testing.T) {
 			t.Cleanup(server.Close)
 			ca := filepath.Join(t.TempDir(), "ca.pem")
 			replace(t, ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
-			s := mustNew(t, Options{URL: server.URL, Format: FormatNDJSON, CAFile: ca, Timeout: long})
+			s := sinktest.Open(t, New, Options{URL: server.URL, Format: FormatNDJSON, CAFile: ca, Timeout: long})
 			for range 150 {
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan []sinks.Outcome, 1)
-				go func() { done <- s.Deliver(ctx, batchOf("x")) }()
+				go func() { done <- s.Deliver(ctx, sinktest.BatchOf("x")) }()
 				<-begun
 				cancel()
 				if got := <-done; len(got) != 1 || got[0].Verdict != sinks.Retry {

@@ -3,11 +3,8 @@
 package kafkasink
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +12,6 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/kafkasink/kafkatest"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 // broker is a server with all listeners, and what stands before one of them.
@@ -40,27 +36,6 @@ func TestBroker(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) { test(t, b) })
 	}
-}
-
-// withSize returns a batch like sinktest.Batch whose records have these sizes.
-func withSize(name string, sizes ...int) sinks.Batch {
-	b := sinktest.Batch(name, len(sizes))
-	for i, n := range sizes {
-		r := &b.Records[i]
-		r.Payload = bytes.Repeat([]byte{byte('a' + i)}, n)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
-
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }
 
 // wantOutcomes checks the verdicts, the last of want being that of all that follow, and what the last reason begins with.
@@ -103,7 +78,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"larger than the option allows",
 			[]string{},
 			Options{BatchMaxBytes: 2000},
-			withSize("b", 10, 3000, 10, 1800),
+			sinktest.Sized(10, 3000, 10, 1800),
 			[]sinks.Verdict{delivered, reject, delivered, reject},
 			"the record is larger than sink.kafka.batch_max_bytes",
 		},
@@ -111,7 +86,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"a batch larger than the topic allows",
 			[]string{"max.message.bytes", "1000"},
 			Options{Compression: "none"},
-			withSize("b", 2000, 2000),
+			sinktest.Sized(2000, 2000),
 			[]sinks.Verdict{split},
 			"MESSAGE_TOO_LARGE",
 		},
@@ -119,7 +94,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"a record larger than the topic allows",
 			[]string{"max.message.bytes", "1000"},
 			Options{Compression: "none"},
-			withSize("b", 2000),
+			sinktest.Sized(2000),
 			[]sinks.Verdict{reject},
 			"MESSAGE_TOO_LARGE",
 		},
@@ -127,7 +102,7 @@ func testOutcomes(t *testing.T, b broker) {
 			"a batch as large as the topic allows",
 			[]string{"max.message.bytes", "1000"},
 			Options{Compression: "none", BatchMaxBytes: 1024},
-			withSize("b", 500, 500, 500, 500),
+			sinktest.Sized(500, 500, 500, 500),
 			[]sinks.Verdict{delivered},
 			"",
 		},
@@ -156,8 +131,7 @@ func testOutcomes(t *testing.T, b broker) {
 			if tc.topic != nil {
 				b.AddTopic(o.Topic, 1, tc.topic...)
 			}
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			if strings.HasPrefix(o.Topic, "{host}") {
 				s.host = strings.Repeat("h", 20)
 			}
@@ -166,60 +140,11 @@ func testOutcomes(t *testing.T, b broker) {
 	}
 }
 
-// wantStored checks that a topic has each of the records, and nothing else. It returns how many repeats there are.
-func wantStored(t *testing.T, server *kafkatest.Server, topic string, batches ...sinks.Batch) (repeats int) {
-	t.Helper()
-	got := map[string]int{}
-	payloads := map[string]string{}
-	for _, r := range server.Records(topic) {
-		got[kafkatest.ID(r)]++
-		payloads[kafkatest.ID(r)] = string(r.Value)
-	}
-	for _, b := range batches {
-		for _, r := range b.Records {
-			id := r.ID.String()
-			if got[id] == 0 || payloads[id] != string(r.Payload) {
-				t.Errorf("record %s is there %d times, with %.40q", id, got[id], payloads[id])
-				continue
-			}
-			repeats += got[id] - 1
-			delete(got, id)
-		}
-	}
-	if len(got) > 0 {
-		t.Errorf("%d records in the topic that nobody delivered", len(got))
-	}
-	return repeats
-}
-
-// deliverAll does what the drain does: what has to be sent again is sent again, until all of it is delivered. It returns the number of
-// attempts.
-func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
-	t.Helper()
-	for len(b.Records) > 0 && t.Context().Err() == nil {
-		attempts++
-		var left []record.Record
-		for i, o := range s.Deliver(t.Context(), b) {
-			switch o.Verdict {
-			case sinks.Delivered:
-			case sinks.Retry:
-				left = append(left, b.Records[i])
-			default:
-				t.Errorf("%+v", o)
-			}
-		}
-		b.Records = left
-		b.Attempt++
-	}
-	return attempts
-}
-
 // testLargeAmongOthers: of what is refused together only what is too large itself is rejected, in the pieces that the drain makes.
 func testLargeAmongOthers(t *testing.T, b broker) {
 	b.AddTopic("among", 1, "max.message.bytes", "1000")
-	s := mustNew(t, Options{Brokers: b.Address, Topic: "among", Compression: "none"})
-	defer s.Close()
-	all := withSize("b", 100, 2000, 100, 100)
+	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "among", Compression: "none"})
+	all := sinktest.Sized(100, 2000, 100, 100)
 	var good sinks.Batch
 	for i := range all.Records {
 		one := all
@@ -232,13 +157,13 @@ func testLargeAmongOthers(t *testing.T, b broker) {
 		}
 		wantOutcomes(t, s.Deliver(t.Context(), one), 1, "", want)
 	}
-	wantStored(t, b.Server, "among", good)
+	sinktest.WantStored(t, b.Stored("among"), good)
 }
 
 func testLogins(t *testing.T, b broker) {
 	b.AddTopic("logins", 1)
 	t.Setenv("KAFKASINK_TEST_PASSWORD", kafkatest.Password)
-	right := writeFile(t, kafkatest.Password+"\n")
+	right := sinktest.File(t, kafkatest.Password+"\n")
 	for name, tc := range map[string]struct {
 		opts   Options
 		want   sinks.Verdict
@@ -247,8 +172,8 @@ func testLogins(t *testing.T, b broker) {
 		"plain":                     {Options{SASL: SASLPlain, Username: kafkatest.Writer, PasswordFile: right}, sinks.Delivered, ""},
 		"scram 256":                 {Options{SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: right}, sinks.Delivered, ""},
 		"scram 512 from the env":    {Options{SASL: SASLScram512, Username: kafkatest.Writer, PasswordEnv: "KAFKASINK_TEST_PASSWORD"}, sinks.Delivered, ""},
-		"plain, wrong password":     {Options{SASL: SASLPlain, Username: kafkatest.Writer, PasswordFile: writeFile(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
-		"scram, wrong password":     {Options{SASL: SASLScram512, Username: kafkatest.Writer, PasswordFile: writeFile(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
+		"plain, wrong password":     {Options{SASL: SASLPlain, Username: kafkatest.Writer, PasswordFile: sinktest.File(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
+		"scram, wrong password":     {Options{SASL: SASLScram512, Username: kafkatest.Writer, PasswordFile: sinktest.File(t, "wrong")}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
 		"scram, nobody":             {Options{SASL: SASLScram256, Username: "nobody", PasswordFile: right}, sinks.Hold, "SASL_AUTHENTICATION_FAILED"},
 		"no permission to write":    {Options{SASL: SASLPlain, Username: kafkatest.Reader, PasswordFile: right}, sinks.Hold, "TOPIC_AUTHORIZATION_FAILED"},
 		"login where there is none": {Options{SASL: SASLPlain, Username: kafkatest.Reader, PasswordFile: right, Brokers: b.Address}, sinks.Hold, "ILLEGAL_SASL_STATE"},
@@ -259,8 +184,7 @@ func testLogins(t *testing.T, b broker) {
 				o.Brokers = b.Login
 			}
 			o.Topic = "logins"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			wantOutcomes(t, s.Deliver(t.Context(), sinktest.Batch("b", 2)), 2, tc.reason, tc.want)
 		})
 	}
@@ -287,8 +211,7 @@ func testTLS(t *testing.T, b broker) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := tc.opts
 			o.Brokers, o.Topic = tc.brokers, "tls"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			got := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]
 			if got.Verdict != tc.want || !strings.Contains(got.Reason, tc.reason) {
 				t.Errorf("got %+v, want %v with %q", got, tc.want, tc.reason)
@@ -301,16 +224,15 @@ func testTLS(t *testing.T, b broker) {
 func testPlaces(t *testing.T, b broker) {
 	for _, partition := range []string{PartitionShard, PartitionID, PartitionSticky} {
 		b.AddTopic("places-"+partition, 4)
-		s := mustNew(t, Options{Brokers: b.Address, Topic: "places-" + partition, Partition: partition, Key: "{shard} of {host}: {id}"})
-		defer s.Close()
+		s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "places-" + partition, Partition: partition, Key: "{shard} of {host}: {id}"})
 		var want []sinks.Batch
 		for i := range 10 {
 			batch := sinktest.Batch(fmt.Sprint(i), 10)
 			batch.Shard = 7
 			want = append(want, batch)
-			deliverAll(t, s, batch)
+			sinktest.DeliverAll(t, s, batch)
 		}
-		wantStored(t, b.Server, "places-"+partition, want...)
+		sinktest.WantStored(t, b.Stored("places-"+partition), want...)
 		places := map[int32][]string{}
 		for _, r := range b.Records("places-" + partition) {
 			places[r.Partition] = append(places[r.Partition], string(r.Value))
@@ -339,12 +261,11 @@ func testPlaces(t *testing.T, b broker) {
 	for shard := range 2 {
 		topic := fmt.Sprint("shard-", shard)
 		b.AddTopic(topic, 1)
-		s := mustNew(t, Options{Brokers: b.Address, Topic: "shard-{shard}"})
-		defer s.Close()
+		s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "shard-{shard}"})
 		batch := sinktest.Batch(topic, 1)
 		batch.Shard = shard
-		deliverAll(t, s, batch)
-		wantStored(t, b.Server, topic, batch)
+		sinktest.DeliverAll(t, s, batch)
+		sinktest.WantStored(t, b.Stored(topic), batch)
 	}
 }
 
@@ -352,16 +273,15 @@ func testPlaces(t *testing.T, b broker) {
 func testTopicMadeAnew(t *testing.T, b broker) {
 	b.AddTopic("anew", 1)
 	b.AddTopic("beside", 1)
-	s := mustNew(t, Options{Brokers: b.Address, Topic: "anew"})
-	defer s.Close()
-	deliverAll(t, s, sinktest.Batch("first", 2))
+	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "anew"})
+	sinktest.DeliverAll(t, s, sinktest.Batch("first", 2))
 	first := s.current
 	b.DeleteTopic("anew")
 	batch := sinktest.Batch("second", 2)
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 2, "UNKNOWN_TOPIC", sinks.Hold)
 	b.AddTopic("anew", 1)
-	deliverAll(t, s, batch)
-	wantStored(t, b.Server, "anew", batch)
+	sinktest.DeliverAll(t, s, batch)
+	sinktest.WantStored(t, b.Stored("anew"), batch)
 	if s.current != first {
 		t.Error("the fault of one topic cost the connections of all")
 	}
@@ -370,28 +290,17 @@ func testTopicMadeAnew(t *testing.T, b broker) {
 // testFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.
 func testFilesAreReadAgain(t *testing.T, b broker) {
 	b.AddTopic("files", 1)
-	file := writeFile(t, "wrong password")
-	s := mustNew(t, Options{Brokers: b.Login, Topic: "files", SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: file})
-	defer s.Close()
-	batch := sinktest.Batch("b", 1)
-	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "SASL_AUTHENTICATION_FAILED", sinks.Hold)
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "sink.kafka: password_file: open ", sinks.Hold)
-	if err := os.WriteFile(file, []byte(kafkatest.Password), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	wantOutcomes(t, s.Deliver(t.Context(), batch), 1, "", sinks.Delivered)
+	file := sinktest.File(t, "wrong password")
+	s := sinktest.Open(t, New, Options{Brokers: b.Login, Topic: "files", SASL: SASLScram256, Username: kafkatest.Writer, PasswordFile: file})
+	sinktest.ReadAgain(t, s, file, "SASL_AUTHENTICATION_FAILED", "sink.kafka.password_file: open ", kafkatest.Password)
 }
 
 // testNoAckInTime: what is not acked in time is sent again, over new connections.
 func testNoAckInTime(t *testing.T, b broker) {
 	b.AddTopic("late", 1)
-	s := mustNew(t, Options{Brokers: b.Proxied, Topic: "late", AckTimeout: time.Minute})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "late", AckTimeout: time.Minute})
 	before := sinktest.Batch("before", 1)
-	deliverAll(t, s, before)
+	sinktest.DeliverAll(t, s, before)
 	s.opts.AckTimeout = time.Second
 	_, release := b.proxy.Stall()
 	defer release()
@@ -399,20 +308,19 @@ func testNoAckInTime(t *testing.T, b broker) {
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 10, "not every ack came in time", sinks.Retry)
 	release()
 	s.opts.AckTimeout = time.Minute
-	deliverAll(t, s, batch)
+	sinktest.DeliverAll(t, s, batch)
 	if n := s.current.client.BufferedProduceRecords(); n != 0 {
 		t.Errorf("%d records are still buffered", n)
 	}
-	t.Logf("%d repeats", wantStored(t, b.Server, "late", before, batch))
+	t.Logf("%d repeats", sinktest.WantStored(t, b.Stored("late"), before, batch))
 }
 
 // testCancelEndsAWrite: a write that blocks ends with the context, and what was buffered behind it is never produced.
 func testCancelEndsAWrite(t *testing.T, b broker) {
 	b.AddTopic("cancel", 1)
-	s := mustNew(t, Options{Brokers: b.Proxied, Topic: "cancel", Compression: "none", AckTimeout: time.Hour})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "cancel", Compression: "none", AckTimeout: time.Hour})
 	before := sinktest.Batch("before", 1)
-	deliverAll(t, s, before)
+	sinktest.DeliverAll(t, s, before)
 	reached, release := b.proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -422,7 +330,7 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 	for i := range sizes {
 		sizes[i] = 900_000
 	}
-	large := withSize("large", sizes...)
+	large := sinktest.Sized(sizes...)
 	go func() {
 		<-reached
 		cancel()
@@ -430,7 +338,7 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 	wantOutcomes(t, s.Deliver(ctx, large), len(sizes), "context canceled", sinks.Retry)
 	release()
 	after := sinktest.Batch("after", 1)
-	deliverAll(t, s, after)
+	sinktest.DeliverAll(t, s, after)
 	last := large.Records[len(sizes)-1].ID.String()
 	for _, r := range b.Records("cancel") {
 		if kafkatest.ID(r) == last {
@@ -438,18 +346,17 @@ func testCancelEndsAWrite(t *testing.T, b broker) {
 		}
 	}
 	large.Attempt++
-	deliverAll(t, s, large)
-	wantStored(t, b.Server, "cancel", before, after, large)
+	sinktest.DeliverAll(t, s, large)
+	sinktest.WantStored(t, b.Stored("cancel"), before, after, large)
 }
 
 // testRoomIsWaitedFor: a batch of more records than may wait for their acks goes on when there is room.
 func testRoomIsWaitedFor(t *testing.T, b broker) {
 	b.AddTopic("room", 1)
-	s := mustNew(t, Options{Brokers: b.Address, Topic: "room", MaxPending: 1})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: b.Address, Topic: "room", MaxPending: 1})
 	batch := sinktest.Batch("b", 50)
 	wantOutcomes(t, s.Deliver(t.Context(), batch), 50, "", sinks.Delivered)
-	if n := wantStored(t, b.Server, "room", batch); n != 0 {
+	if n := sinktest.WantStored(t, b.Stored("room"), batch); n != 0 {
 		t.Errorf("%d repeats", n)
 	}
 }
@@ -459,7 +366,7 @@ func testCloseEndsADial(t *testing.T, b broker) {
 	b.AddTopic("dial", 1)
 	reached, release := b.proxy.Stall()
 	defer release()
-	s := mustNew(t, Options{Brokers: b.Proxied, Topic: "dial", ConnectTimeout: time.Hour, AckTimeout: time.Hour})
+	s := sinktest.Open(t, New, Options{Brokers: b.Proxied, Topic: "dial", ConnectTimeout: time.Hour, AckTimeout: time.Hour})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -478,43 +385,16 @@ func TestBrokerAway(t *testing.T) {
 	server := kafkatest.Start(t, kafkatest.Config{})
 	server.AddTopic("away", 3)
 	server.Kill()
-	s := mustNew(t, Options{Brokers: server.Address, Topic: "away", Partition: PartitionID})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{Brokers: server.Address, Topic: "away", Partition: PartitionID})
 	b := sinktest.Batch("first", 10)
 	wantOutcomes(t, s.Deliver(t.Context(), b), 10, "unable to dial: dial tcp "+server.Address+": connect: connection refused", sinks.Retry)
-	all := []sinks.Batch{b}
 	server.Restart()
-	deliverAll(t, s, b)
-	attempts := 0
-	for kill := range 2 {
-		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i, last := 0, false; !last || i <= 2; i++ {
-				select {
-				case <-killed:
-					last = true
-				default:
-				}
-				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
-				all = append(all, b)
-				attempts += deliverAll(t, s, b)
-				if i == 2 {
-					close(under)
-				}
-			}
-		}()
-		<-under
-		server.Kill()
-		close(killed)
-		server.Run()
-		<-done
-	}
-	repeats := wantStored(t, server, "away", all...)
+	sinktest.DeliverAll(t, s, b)
+	all := sinktest.UnderKills(t, s, 2, server.Kill, server.Run)
+	t.Logf("%d repeats", sinktest.WantStored(t, server.Stored("away"), append(all, b)...))
 	server.Kill()
 	s.opts.AckTimeout = 3 * time.Second
 	if o := s.Deliver(t.Context(), sinktest.Batch("last", 1))[0]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("with a broker that is gone: %+v", o)
 	}
-	t.Logf("%d batches in %d attempts over 2 kills, %d repeats", len(all)-1, attempts, repeats)
 }

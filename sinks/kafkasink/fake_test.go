@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/kafkasink/kafkatest"
+	"github.com/weir-agent/weir/sinks/setup"
 	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
@@ -38,7 +39,7 @@ func TestAnswers(t *testing.T) {
 			kerr.UnknownTopicOrPartition, kerr.UnknownTopicID, kerr.InvalidTopicException, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed,
 			kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.UnsupportedVersion, kerr.UnsupportedForMessageFormat,
 			kerr.UnsupportedCompressionType, kerr.InvalidRequiredAcks, kerr.PolicyViolation, kerr.InvalidTimestamp, kerr.InvalidConfig, kerr.SecurityDisabled,
-			&loginError{errors.New("password_file: no such file")},
+			&setup.Unfit{Section: section, Err: errors.New("password_file: no such file")},
 		}},
 		{sinks.Split, []error{kerr.MessageTooLarge, kerr.RecordListTooLarge}},
 		{sinks.Reject, []error{kerr.InvalidRecord}},
@@ -77,7 +78,7 @@ func fake(t *testing.T, opts ...kfake.Opt) *kfake.Cluster {
 func sinkOf(t *testing.T, c *kfake.Cluster, o Options) *Sink {
 	t.Helper()
 	o.Brokers, o.Topic, o.Compression = strings.Join(c.ListenAddrs(), ","), "s", "none"
-	s := mustNew(t, o)
+	s := sinktest.Open(t, New, o)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -166,7 +167,7 @@ func TestOneRecordIsAtFault(t *testing.T) {
 			if *refused < 2 {
 				t.Errorf("%d requests were refused: the records did not share one", *refused)
 			}
-			wantStored(t, kafkatest.At(t, c.ListenAddrs()[0]), "s", batches[0], batches[2])
+			sinktest.WantStored(t, kafkatest.At(t, c.ListenAddrs()[0]).Stored("s"), batches[0], batches[2])
 		})
 	}
 }
@@ -192,7 +193,7 @@ func TestPassingAnswers(t *testing.T) {
 			s := sinkOf(t, c, Options{})
 			b := sinktest.Batch("b", 10)
 			wantOutcomes(t, s.Deliver(t.Context(), b), 10, "", sinks.Delivered)
-			if n := wantStored(t, kafkatest.At(t, c.ListenAddrs()[0]), "s", b); n != 0 {
+			if n := sinktest.WantStored(t, kafkatest.At(t, c.ListenAddrs()[0]).Stored("s"), b); n != 0 {
 				t.Errorf("%d repeats", n)
 			}
 		})
@@ -314,7 +315,7 @@ func TestLostAnswer(t *testing.T) {
 	if requests < 2 {
 		t.Errorf("%d requests: no answer was lost", requests)
 	}
-	if n := wantStored(t, kafkatest.At(t, c.ListenAddrs()[0]), "s", first, b); n != 0 {
+	if n := sinktest.WantStored(t, kafkatest.At(t, c.ListenAddrs()[0]).Stored("s"), first, b); n != 0 {
 		t.Errorf("%d repeats", n)
 	}
 }
@@ -332,7 +333,7 @@ func TestLeaderMoves(t *testing.T) {
 		all = append(all, b)
 		wantOutcomes(t, s.Deliver(t.Context(), b), 10, "", sinks.Delivered)
 	}
-	if n := wantStored(t, kafkatest.At(t, strings.Join(c.ListenAddrs(), ",")), "s", all...); n != 0 {
+	if n := sinktest.WantStored(t, kafkatest.At(t, strings.Join(c.ListenAddrs(), ",")).Stored("s"), all...); n != 0 {
 		t.Errorf("%d repeats", n)
 	}
 }
@@ -364,6 +365,6 @@ func TestMechanismIsUnknown(t *testing.T) {
 		resp.ErrorCode, resp.SupportedMechanisms = kerr.UnsupportedSaslMechanism.Code, []string{"GSSAPI"}
 		return resp, nil, true
 	})
-	s := sinkOf(t, c, Options{SASL: SASLPlain, Username: "u", PasswordFile: writeFile(t, "pass-word")})
+	s := sinkOf(t, c, Options{SASL: SASLPlain, Username: "u", PasswordFile: sinktest.File(t, "pass-word")})
 	wantOutcomes(t, s.Deliver(t.Context(), sinktest.Batch("b", 1)), 1, "UNSUPPORTED_SASL_MECHANISM", sinks.Hold)
 }

@@ -40,12 +40,6 @@ var (
 	errGivenUp      = errors.New("the connection was given up")
 )
 
-// loginError is a fault of the files that the options name.
-type loginError struct{ err error }
-
-func (e *loginError) Error() string { return "sink.kafka: " + e.err.Error() }
-func (e *loginError) Unwrap() error { return e.err }
-
 // link is one client: its connections, its producer's id and what it has buffered. Once cut it is of no more use.
 type link struct {
 	opts    *Options
@@ -109,7 +103,7 @@ func (o *Options) mechanism() sasl.Mechanism {
 	password := func() (string, error) {
 		p, err := o.password().Read()
 		if err != nil {
-			return "", &loginError{fmt.Errorf("password_file: %w", err)}
+			return "", &setup.Unfit{Section: section, Err: fmt.Errorf("password_file: %w", err)}
 		}
 		return p, nil
 	}
@@ -132,10 +126,10 @@ func (o *Options) mechanism() sasl.Mechanism {
 // login reads the files, to see whether they are good.
 func (o *Options) login() error {
 	if _, err := o.password().Read(); err != nil {
-		return &loginError{fmt.Errorf("password_file: %w", err)}
+		return &setup.Unfit{Section: section, Err: fmt.Errorf("password_file: %w", err)}
 	}
 	if _, err := o.files().Config(); err != nil {
-		return &loginError{err}
+		return &setup.Unfit{Section: section, Err: err}
 	}
 	return nil
 }
@@ -150,7 +144,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	config, err := l.opts.files().Config()
 	if err != nil {
-		return nil, errors.Join(&loginError{err}, conn.Close())
+		return nil, errors.Join(&setup.Unfit{Section: section, Err: err}, conn.Close())
 	}
 	if config.ServerName, _, err = net.SplitHostPort(address); err != nil {
 		return nil, errors.Join(err, conn.Close())

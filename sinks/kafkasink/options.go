@@ -59,6 +59,9 @@ const (
 	mostTopicBytes = 249
 )
 
+// section is that of the configuration.
+const section = "sink.kafka"
+
 // Options says where and how to deliver. Brokers and Topic are required; the zero value of every other field means its
 // default. The names in brackets are the keys below sink.kafka in the configuration.
 type Options struct {
@@ -129,7 +132,7 @@ func (o *Options) files() setup.TLS {
 
 // resolve fills the defaults of o and checks it.
 func resolve(o Options) (Options, error) {
-	f := setup.NewFaults("sink.kafka")
+	f := setup.NewFaults(section)
 	o.checkBrokers(f)
 	if o.Topic == "" {
 		f.Add("topic", "is required")

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/setup"
 )
 
 // outcomeOf returns what the end of an attempt at a record means. keyed tells that records have keys.
@@ -16,7 +17,7 @@ func outcomeOf(err error, keyed bool) sinks.Outcome {
 		return sinks.Outcome{Verdict: sinks.Delivered}
 	}
 	o := sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason(err.Error())}
-	if _, ok := errors.AsType[*loginError](err); ok {
+	if _, ok := errors.AsType[*setup.Unfit](err); ok {
 		o.Verdict = sinks.Hold
 		return o
 	}
@@ -59,7 +60,7 @@ func ofTopic(err error) bool {
 
 // ofProducer tells that an error is one that the client keeps for good, so that a new one is needed once it is mended.
 func ofProducer(err error) bool {
-	_, badFiles := errors.AsType[*loginError](err)
+	_, badFiles := errors.AsType[*setup.Unfit](err)
 	return badFiles || isAny(err, kerr.ClusterAuthorizationFailed, kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed,
 		kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState, kerr.UnsupportedVersion, kerr.ProducerFenced, kerr.InvalidProducerEpoch)
 }

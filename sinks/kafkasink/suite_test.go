@@ -22,7 +22,7 @@ func TestSuite(t *testing.T) {
 		topic := fmt.Sprint("suite-", n)
 		server.AddTopic(topic, 1)
 		return sinktest.Fixture{
-			Sink: mustNew(t, Options{Brokers: server.Proxied, Topic: topic}), Stall: proxy.Stall,
+			Sink: sinktest.Open(t, New, Options{Brokers: server.Proxied, Topic: topic}), Stall: proxy.Stall,
 			Got: func() (all [][]byte) {
 				for _, r := range server.Records(topic) {
 					all = append(all, r.Value)
@@ -31,13 +31,4 @@ func TestSuite(t *testing.T) {
 			},
 		}
 	})
-}
-
-func mustNew(t testing.TB, o Options) *Sink {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

@@ -21,16 +21,8 @@ import (
 // signed returns a JWT of NATS for the holder of subject.
 func signed(t *testing.T, issuer, subject nkeys.KeyPair, expires time.Time, claims map[string]any) string {
 	t.Helper()
-	iss, err := issuer.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := subject.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
 	claims["version"] = 2
-	body := map[string]any{"jti": "x", "iat": time.Now().Unix(), "iss": iss, "sub": sub, "name": "n", "nats": claims}
+	body := map[string]any{"jti": "x", "iat": time.Now().Unix(), "iss": public(t, issuer), "sub": public(t, subject), "name": "n", "nats": claims}
 	if !expires.IsZero() {
 		body["exp"] = expires.Unix()
 	}
@@ -56,6 +48,24 @@ func pair(t *testing.T, prefix nkeys.PrefixByte) nkeys.KeyPair {
 	return kp
 }
 
+func public(t *testing.T, kp nkeys.KeyPair) string {
+	t.Helper()
+	text, err := kp.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func seed(t *testing.T, kp nkeys.KeyPair) string {
+	t.Helper()
+	text, err := kp.Seed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 // TestCredentialsFile: a file of nsc lets in, and one that has expired holds.
 func TestCredentialsFile(t *testing.T) {
 	system := pair(t, nkeys.PrefixByteAccount)
@@ -66,24 +76,13 @@ func TestCredentialsFile(t *testing.T) {
 			"mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
 		},
 	}
-	accountID, err := account.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	systemID, err := system.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	accountID, systemID := public(t, account), public(t, system)
 	server := natstest.Start(t, fmt.Sprintf("operator: %q\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: { %s: %q, %s: %q }\n",
 		signed(t, operator, operator, time.Time{}, map[string]any{"type": "operator"}), systemID,
 		accountID, signed(t, operator, account, time.Time{}, unlimited), systemID, signed(t, operator, system, time.Time{}, map[string]any{"type": "account"})))
 	credentials := func(expires time.Time) string {
 		jwt := signed(t, account, user, expires, map[string]any{"type": "user", "subs": -1, "data": -1, "payload": -1})
-		return writeFile(t, "-----BEGIN NATS USER JWT-----\n"+jwt+"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+string(seed)+"\n------END USER NKEY SEED------\n")
+		return sinktest.File(t, "-----BEGIN NATS USER JWT-----\n"+jwt+"\n------END NATS USER JWT------\n\n-----BEGIN USER NKEY SEED-----\n"+seed(t, user)+"\n------END USER NKEY SEED------\n")
 	}
 	good := credentials(time.Time{})
 	addStream(t, natstest.Connect(t, server.URL(), nats.UserCredentials(good)), jetstream.StreamConfig{})
@@ -95,8 +94,7 @@ func TestCredentialsFile(t *testing.T) {
 		{"expired", credentials(time.Now().Add(-time.Hour)), sinks.Hold},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", CredentialsFile: tc.file})
-			defer s.Close()
+			s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", CredentialsFile: tc.file})
 			if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != tc.want {
 				t.Errorf("%+v, want %v", o, tc.want)
 			}

@@ -3,11 +3,10 @@
 package natssink
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/natssink/natstest"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 const password = "s3cret-passw0rd"
@@ -33,18 +31,6 @@ authorization { users [
 	{ user: deaf, password: "` + password + `", permissions: { subscribe: { deny: "_INBOX.>" } } }
 ] }
 `
-
-// withSize returns a batch like sinktest.Batch whose records have these sizes.
-func withSize(name string, sizes ...int) sinks.Batch {
-	b := sinktest.Batch(name, len(sizes))
-	for i, n := range sizes {
-		r := &b.Records[i]
-		r.Payload = bytes.Repeat([]byte{byte('a' + i)}, n)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
 
 func one(verdict sinks.Verdict) []sinks.Verdict { return []sinks.Verdict{verdict} }
 
@@ -77,11 +63,11 @@ func TestOutcomes(t *testing.T) {
 		},
 		{
 			name: "larger than the server allows", config: "max_payload: 1KB\n", stream: &jetstream.StreamConfig{},
-			batch: withSize("b", 10, 2000, 10, 1000), want: []sinks.Verdict{delivered, reject, delivered, reject}, reason: "the record is larger than the server allows",
+			batch: sinktest.Sized(10, 2000, 10, 1000), want: []sinks.Verdict{delivered, reject, delivered, reject}, reason: "the record is larger than the server allows",
 		},
 		{
 			name: "larger than the stream allows", stream: &jetstream.StreamConfig{MaxMsgSize: 500},
-			batch: withSize("b", 10, 10, 2000), want: []sinks.Verdict{delivered, delivered, reject}, reason: "nats: API error: code=400 err_code=10054",
+			batch: sinktest.Sized(10, 10, 2000), want: []sinks.Verdict{delivered, delivered, reject}, reason: "nats: API error: code=400 err_code=10054",
 		},
 		{
 			name: "a full stream", stream: &jetstream.StreamConfig{MaxMsgs: 2, Discard: jetstream.DiscardNew},
@@ -123,10 +109,9 @@ func TestOutcomes(t *testing.T) {
 				o.URL = tc.opts.URL + server.Address
 			}
 			if o.Username != "" {
-				o.PasswordFile = writeFile(t, password+"\n")
+				o.PasswordFile = sinktest.File(t, password+"\n")
 			}
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			out := s.Deliver(t.Context(), tc.batch)
 			for i, o := range out {
 				want := tc.want[min(i, len(tc.want)-1)]
@@ -159,100 +144,21 @@ func addStream(t *testing.T, js jetstream.JetStream, c jetstream.StreamConfig) {
 	}
 }
 
-func writeFile(t *testing.T, text string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// deliverAll does what the drain does: what has to be sent again is sent again, until all of it is delivered. It returns the number of
-// attempts.
-func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
-	t.Helper()
-	for len(b.Records) > 0 && t.Context().Err() == nil {
-		attempts++
-		var left []record.Record
-		for i, o := range s.Deliver(t.Context(), b) {
-			switch o.Verdict {
-			case sinks.Delivered:
-			case sinks.Retry:
-				left = append(left, b.Records[i])
-			default:
-				t.Fatalf("%+v", o)
-			}
-		}
-		b.Records = left
-		b.Attempt++
-	}
-	return attempts
-}
-
-// wantOnce checks that the stream has each of the records once.
-func wantOnce(t *testing.T, js jetstream.JetStream, batches ...sinks.Batch) {
-	t.Helper()
-	seen := map[string]int{}
-	for _, m := range natstest.Messages(t, js, "S") {
-		seen[m.Headers().Get(jetstream.MsgIDHeader)]++
-	}
-	n := 0
-	for _, b := range batches {
-		for _, r := range b.Records {
-			n++
-			if seen[r.ID.String()] != 1 {
-				t.Errorf("record %s is there %d times", r.ID, seen[r.ID.String()])
-			}
-		}
-	}
-	if len(seen) != n {
-		t.Errorf("%d records in the stream, want %d", len(seen), n)
-	}
-}
-
 // TestServerAway: the server is not there, comes, is killed with records on their way, and comes again.
 func TestServerAway(t *testing.T) {
 	server := natstest.Start(t, "")
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	server.Kill()
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x"})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x"})
 	b := sinktest.Batch("first", 10)
 	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("without a server: %+v", o)
 	}
-	all := []sinks.Batch{b}
 	server.Run()
-	deliverAll(t, s, b)
-	attempts := 0
-	for kill := range 3 {
-		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i, last := 0, false; !last || i <= 2; i++ {
-				select {
-				case <-killed:
-					last = true
-				default:
-				}
-				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
-				all = append(all, b)
-				attempts += deliverAll(t, s, b)
-				if i == 2 {
-					close(under)
-				}
-			}
-		}()
-		<-under
-		server.Kill()
-		close(killed)
-		server.Run()
-		<-done
-	}
-	t.Logf("%d batches in %d attempts over 3 kills", len(all)-1, attempts)
-	wantOnce(t, js, all...)
+	sinktest.DeliverAll(t, s, b)
+	all := sinktest.UnderKills(t, s, 3, server.Kill, server.Run)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), append(all, b)...)
 }
 
 // TestClusterLosesANode: of three servers the leader of the stream is killed; deliveries go on with the two that are left.
@@ -264,8 +170,7 @@ func TestClusterLosesANode(t *testing.T) {
 	}
 	js := natstest.Connect(t, strings.Join(urls, ","))
 	addStream(t, js, jetstream.StreamConfig{Replicas: 3})
-	s := mustNew(t, Options{URL: strings.Join(urls, ","), Subject: "s.x", Stream: "S", AckTimeout: time.Second})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: strings.Join(urls, ","), Subject: "s.x", Stream: "S", AckTimeout: time.Second})
 	var all []sinks.Batch
 	for i := range 20 {
 		if i == 5 {
@@ -273,11 +178,11 @@ func TestClusterLosesANode(t *testing.T) {
 		}
 		b := sinktest.Batch(fmt.Sprint("batch ", i), 100)
 		all = append(all, b)
-		if n := deliverAll(t, s, b); i == 5 {
+		if n := sinktest.DeliverAll(t, s, b); i == 5 {
 			t.Logf("%d attempts for the batch after the kill", n)
 		}
 	}
-	wantOnce(t, js, all...)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), all...)
 }
 
 // TestNobodyToAsk: a user who may not ask for streams is held before the first ack, and tries again after it, as the
@@ -285,19 +190,22 @@ func TestClusterLosesANode(t *testing.T) {
 func TestNobodyToAsk(t *testing.T) {
 	server := natstest.Start(t, users)
 	js := natstest.Connect(t, server.URL(), nats.UserInfo("admin", password))
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: writeFile(t, password)})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: sinktest.File(t, password)})
 	b := sinktest.Batch("b", 1)
 	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
 		t.Errorf("before the first ack: %+v", o)
 	}
+	first := s.current
 	addStream(t, js, jetstream.StreamConfig{})
-	deliverAll(t, s, b)
+	sinktest.DeliverAll(t, s, b)
 	if err := js.DeleteStream(t.Context(), "S"); err != nil {
 		t.Fatal(err)
 	}
 	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Retry {
 		t.Errorf("after it: %+v", o)
+	}
+	if s.current != first {
+		t.Error("a question that was refused cost the connection")
 	}
 }
 
@@ -317,13 +225,12 @@ func TestNoAckInTime(t *testing.T) {
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
-	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Second})
-	defer s.Close()
-	deliverAll(t, s, sinktest.Batch("before", 1))
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Second})
+	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	_, release := proxy.Stall()
 	defer release()
 	// Larger than all buffers on the way, so that a write blocks.
-	b := withSize("large", 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	b := sinktest.Sized(slices.Repeat([]int{1_000_000}, 40)...)
 	for i, o := range s.Deliver(t.Context(), b) {
 		if o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "ack") {
 			t.Errorf("record %d: %+v", i, o)
@@ -331,8 +238,8 @@ func TestNoAckInTime(t *testing.T) {
 	}
 	release()
 	s.opts.AckTimeout = time.Minute
-	deliverAll(t, s, b)
-	wantOnce(t, js, sinktest.Batch("before", 1), b)
+	sinktest.DeliverAll(t, s, b)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), sinktest.Batch("before", 1), b)
 }
 
 // TestCancelEndsAWrite: a write that blocks ends with the context, and what was under way takes no room of what comes next.
@@ -341,14 +248,14 @@ func TestCancelEndsAWrite(t *testing.T) {
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
-	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 12})
-	defer s.Close()
-	deliverAll(t, s, sinktest.Batch("before", 1))
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", AckTimeout: time.Hour, MaxPending: 40})
+	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	reached, release := proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	large := withSize("large", 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000, 1000_000)
+	// Larger than all buffers on the way.
+	large := sinktest.Sized(slices.Repeat([]int{1_000_000}, 40)...)
 	go func() {
 		<-reached
 		cancel()
@@ -359,8 +266,8 @@ func TestCancelEndsAWrite(t *testing.T) {
 		}
 	}
 	release()
-	deliverAll(t, s, large)
-	wantOnce(t, js, sinktest.Batch("before", 1), large)
+	sinktest.DeliverAll(t, s, large)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), sinktest.Batch("before", 1), large)
 }
 
 // TestRoomIsWaitedFor: a batch of more records than may wait for their acks goes on when there is room.
@@ -368,8 +275,7 @@ func TestRoomIsWaitedFor(t *testing.T) {
 	server := natstest.Start(t, "")
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", MaxPending: 1})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", MaxPending: 1})
 	s.publishing = append(s.publishing, jetstream.WithStallWait(time.Nanosecond))
 	b := sinktest.Batch("b", 50)
 	for i, o := range s.Deliver(t.Context(), b) {
@@ -377,61 +283,34 @@ func TestRoomIsWaitedFor(t *testing.T) {
 			t.Errorf("record %d: %+v", i, o)
 		}
 	}
-	wantOnce(t, js, b)
+	sinktest.WantOnce(t, natstest.Stored(t, js, "S"), b)
 }
 
 // TestFilesAreReadAgain: a password file that is gone holds, and a new one counts from the next connection on.
 func TestFilesAreReadAgain(t *testing.T) {
 	server := natstest.Start(t, users)
 	addStream(t, natstest.Connect(t, server.URL(), nats.UserInfo("admin", password)), jetstream.StreamConfig{})
-	file := writeFile(t, "wrong password")
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
-	defer s.Close()
-	b := sinktest.Batch("b", 1)
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold {
-		t.Errorf("with the wrong password: %+v", o)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.HasPrefix(o.Reason, "sink.nats: password_file: open ") {
-		t.Errorf("without the file: %+v", o)
-	}
-	if err := os.WriteFile(file, []byte(password), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Delivered {
-		t.Errorf("with the right password: %+v", o)
-	}
+	file := sinktest.File(t, "wrong password")
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.x", Username: "writer", PasswordFile: file})
+	sinktest.ReadAgain(t, s, file, "Authorization Violation", "sink.nats.password_file: open ", password)
 }
 
 // TestLogins: each way to log in lets in.
 func TestLogins(t *testing.T) {
-	user, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	public, err := user.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := pair(t, nkeys.PrefixByteUser)
 	t.Setenv("NATSSINK_TEST_TOKEN", password)
 	for name, tc := range map[string]struct {
 		config string
 		opts   Options
 		client nats.Option
 	}{
-		"token in a file":    {"authorization { token: \"" + password + "\" }\n", Options{TokenFile: writeFile(t, password+"\n")}, nats.Token(password)},
+		"token in a file":    {"authorization { token: \"" + password + "\" }\n", Options{TokenFile: sinktest.File(t, password+"\n")}, nats.Token(password)},
 		"token in the env":   {"authorization { token: \"" + password + "\" }\n", Options{TokenEnv: "NATSSINK_TEST_TOKEN"}, nats.Token(password)},
-		"password in a file": {users, Options{Username: "admin", PasswordFile: writeFile(t, password)}, nats.UserInfo("admin", password)},
+		"password in a file": {users, Options{Username: "admin", PasswordFile: sinktest.File(t, password)}, nats.UserInfo("admin", password)},
 		"nkey": {
-			"authorization { users [ { nkey: " + public + " } ] }\n",
-			Options{NkeyFile: writeFile(t, string(seed))},
-			nats.Nkey(public, func(nonce []byte) ([]byte, error) { return user.Sign(nonce) }),
+			"authorization { users [ { nkey: " + public(t, user) + " } ] }\n",
+			Options{NkeyFile: sinktest.File(t, seed(t, user))},
+			nats.Nkey(public(t, user), func(nonce []byte) ([]byte, error) { return user.Sign(nonce) }),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -439,8 +318,7 @@ func TestLogins(t *testing.T) {
 			addStream(t, natstest.Connect(t, server.URL(), tc.client), jetstream.StreamConfig{})
 			o := tc.opts
 			o.URL, o.Subject = server.URL(), "s.x"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Delivered {
 				t.Errorf("%+v", o)
 			}
@@ -453,12 +331,11 @@ func TestSubject(t *testing.T) {
 	server := natstest.Start(t, "")
 	js := natstest.Connect(t, server.URL())
 	addStream(t, js, jetstream.StreamConfig{})
-	s := mustNew(t, Options{URL: server.URL(), Subject: "s.{host}.{shard}"})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL(), Subject: "s.{host}.{shard}"})
 	for shard := range 2 {
 		b := sinktest.Batch(fmt.Sprint(shard), 1)
 		b.Shard = shard
-		deliverAll(t, s, b)
+		sinktest.DeliverAll(t, s, b)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -477,7 +354,7 @@ func TestCloseEndsADial(t *testing.T) {
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	reached, release := proxy.Stall()
 	defer release()
-	s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: "s.x", ConnectTimeout: time.Hour})
+	s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: "s.x", ConnectTimeout: time.Hour})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {

@@ -43,7 +43,7 @@ func (s *Sink) connect(ctx context.Context) (*link, error) {
 	s.mu.Lock()
 	if s.ctx.Err() != nil {
 		s.mu.Unlock()
-		return nil, errClosed
+		return nil, setup.ErrClosed
 	}
 	if err := ctx.Err(); err != nil {
 		s.mu.Unlock()

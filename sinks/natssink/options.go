@@ -35,6 +35,9 @@ const (
 	mostPending = 65536
 )
 
+// section is that of the configuration.
+const section = "sink.nats"
+
 // Options says where and how to deliver. URL and Subject are required; the zero value of every other field means its
 // default. The names in brackets are the keys below sink.nats in the configuration.
 type Options struct {
@@ -101,7 +104,7 @@ func (o *Options) tls() setup.TLS {
 
 // resolve fills the defaults of o and checks it.
 func resolve(o Options) (Options, error) {
-	f := setup.NewFaults("sink.nats")
+	f := setup.NewFaults(section)
 	o.checkURL(f)
 	o.checkSubject(f)
 	o.checkLogin(f)

@@ -4,17 +4,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 func TestOptionsCheck(t *testing.T) {
 	t.Setenv("NATSSINK_TEST_SET", "x")
 	good := Options{URL: "nats://a:4222,tls://b", Subject: "s.{shard}.{host}", Username: "u", PasswordEnv: "NATSSINK_TEST_SET"}
-	if err := good.Check(); err != nil {
-		t.Errorf("good options: %v", err)
-	}
-	for name, tc := range map[string]struct {
-		change func(o *Options)
-		want   string
+	sinktest.Faults(t, good, map[string]struct {
+		Change func(o *Options)
+		Want   string
 	}{
 		"no url":             {func(o *Options) { o.URL = "" }, "sink.nats.url: is required"},
 		"scheme":             {func(o *Options) { o.URL = "nats://a,http://b" }, "sink.nats.url: address 2 begins with neither nats:// nor tls://"},
@@ -35,15 +34,7 @@ func TestOptionsCheck(t *testing.T) {
 		"key without cert":   {func(o *Options) { o.KeyFile = "f" }, "sink.nats.cert_file: needs key_file, and the other way round"},
 		"pending":            {func(o *Options) { o.MaxPending = -1 }, "sink.nats.max_pending: -1 is not between 1 and 65536"},
 		"timeout":            {func(o *Options) { o.AckTimeout = -time.Second }, "sink.nats.ack_timeout: -1s is negative"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := good
-			tc.change(&o)
-			if err := o.Check(); err == nil || err.Error() != tc.want {
-				t.Errorf("got %v, want %s", err, tc.want)
-			}
-		})
-	}
+	})
 	if err := (Options{}).Check(); err == nil || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("of two faults: %v", err)
 	}

@@ -21,17 +21,11 @@ const (
 	codeAccountResource jetstream.ErrorCode = 10002
 )
 
-// loginError is a fault of the files that the options name.
-type loginError struct{ err error }
-
-func (e *loginError) Error() string { return "sink.nats: " + e.err.Error() }
-func (e *loginError) Unwrap() error { return e.err }
-
 // login reads the files and returns the client's options that follow from them.
 func (o *Options) login() ([]nats.Option, error) {
 	var opts []nats.Option
 	fail := func(key string, err error) ([]nats.Option, error) {
-		return nil, &loginError{fmt.Errorf("%s: %w", key, err)}
+		return nil, &setup.Unfit{Section: section, Err: fmt.Errorf("%s: %w", key, err)}
 	}
 	switch {
 	case o.CredentialsFile != "":
@@ -67,7 +61,7 @@ func (o *Options) login() ([]nats.Option, error) {
 	}
 	config, err := o.tls().Config()
 	if err != nil {
-		return nil, &loginError{err}
+		return nil, &setup.Unfit{Section: section, Err: err}
 	}
 	if o.tls().Set() {
 		opts = append(opts, nats.Secure(config))
@@ -88,7 +82,7 @@ func outcomeOf(err error) sinks.Outcome {
 		return sinks.Outcome{}
 	}
 	o := sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason(err.Error())}
-	_, badFiles := errors.AsType[*loginError](err)
+	_, badFiles := errors.AsType[*setup.Unfit](err)
 	switch api, ok := errors.AsType[*jetstream.APIError](err); {
 	case ok:
 		o.Status = api.Code

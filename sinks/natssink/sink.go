@@ -30,9 +30,8 @@ const (
 )
 
 var (
-	errClosed = errors.New("natssink: the sink is closed")
-	errNoAck  = errors.New("natssink: not every ack came in time")
-	errLost   = errors.New("natssink: the connection was lost")
+	errNoAck = errors.New("natssink: not every ack came in time")
+	errLost  = errors.New("natssink: the connection was lost")
 )
 
 // Sink is the NATS sink. It is safe for use by several goroutines.

@@ -21,7 +21,7 @@ func TestSuite(t *testing.T) {
 		js := natstest.Connect(t, server.URL())
 		natstest.AddStream(t, js, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".>"}})
 		proxy := sinktest.NewProxy(t, "tcp", server.Address)
-		s := mustNew(t, Options{URL: "nats://" + proxy.Address, Subject: name + ".x"})
+		s := sinktest.Open(t, New, Options{URL: "nats://" + proxy.Address, Subject: name + ".x"})
 		return sinktest.Fixture{
 			Sink: s, Once: true, Stall: proxy.Stall,
 			Got: func() (all [][]byte) {
@@ -32,13 +32,4 @@ func TestSuite(t *testing.T) {
 			},
 		}
 	})
-}
-
-func mustNew(t testing.TB, o Options) *Sink {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

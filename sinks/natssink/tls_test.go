@@ -44,8 +44,7 @@ func TestTLS(t *testing.T) {
 			addStream(t, natstest.Connect(t, "tls://"+server.Address, client...), jetstream.StreamConfig{})
 			o := tc.opts
 			o.URL, o.Subject = tc.scheme+server.Address, "s.x"
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			got := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]
 			if got.Verdict != tc.want || !strings.Contains(got.Reason, tc.reason) {
 				t.Errorf("got %+v, want %v with %q", got, tc.want, tc.reason)
@@ -56,14 +55,14 @@ func TestTLS(t *testing.T) {
 
 // TestFilesMustBeThere: a sink whose files are missing, or hold something else, is not made.
 func TestFilesMustBeThere(t *testing.T) {
-	text := writeFile(t, "nothing of the kind")
+	text := sinktest.File(t, "nothing of the kind")
 	for key, o := range map[string]Options{
 		"credentials_file: nkeys": {CredentialsFile: text}, "nkey_file: nkeys": {NkeyFile: text}, "ca_file: holds no certificate": {CAFile: text},
 		"ca_file": {CAFile: "none"}, "cert_file": {CertFile: "none", KeyFile: "none"}, "credentials_file": {CredentialsFile: "none"},
 		"nkey_file": {NkeyFile: "none"}, "token_file": {TokenFile: "none"}, "password_file": {Username: "u", PasswordFile: "none"},
 	} {
 		o.URL, o.Subject = "nats://127.0.0.1:1", "s"
-		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "sink.nats: "+key) {
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "sink.nats."+key) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}

@@ -3,51 +3,16 @@
 package pgsink
 
 import (
-	"bytes"
-	"fmt"
 	"testing"
-	"time"
 
-	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
-// BenchmarkDeliver delivers batches of 1,000 records of 256 bytes, several at once, as the drain does.
+// BenchmarkDeliver delivers batches to a real server.
 func BenchmarkDeliver(b *testing.B) {
 	server := pgtest.Start(b, "")
 	server.Exec(plainTable)
-	s := mustNew(b, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(b)})
-	defer s.Close()
-	const size = 1000
-	payload := bytes.Repeat([]byte("x"), 256)
-	jobs := make(chan sinks.Batch)
-	done := make(chan struct{})
-	for range 4 {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			for batch := range jobs {
-				if o := s.Deliver(b.Context(), batch)[0]; o.Verdict != sinks.Delivered {
-					b.Errorf("%+v", o)
-				}
-			}
-		}()
-	}
-	n, began := 0, time.Now()
-	for b.Loop() {
-		n++
-		batch := sinktest.Batch(fmt.Sprint(n), size)
-		for i := range batch.Records {
-			r := &batch.Records[i]
-			r.Payload, r.Index = payload, uint64(n*size+i)
-			r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-		}
-		jobs <- batch
-	}
-	close(jobs)
-	for range 4 {
-		<-done
-	}
-	b.ReportMetric(float64(n*size)/time.Since(began).Seconds(), "records/s")
+	s := sinktest.Open(b, New, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(b)})
+	sinktest.Bench(b, s)
 }

@@ -5,8 +5,6 @@ package pgsink
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,20 +12,7 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/pgsink/pgtest"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
-
-// of returns a batch of these payloads.
-func of(payloads ...string) sinks.Batch {
-	b := sinktest.Batch("", len(payloads))
-	for i, p := range payloads {
-		r := &b.Records[i]
-		r.Payload, r.Appended = []byte(p), time.Unix(int64(i), 0)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
 
 // words writes outcomes in short: verdicts, and an i where the record is isolated.
 func words(out []sinks.Outcome) string {
@@ -58,30 +43,30 @@ func TestOutcomes(t *testing.T) {
 		want   string
 		reason string // of the first that is not delivered: how it begins
 	}{
-		{"bytes", "(record_id text PRIMARY KEY, payload bytea)", Options{}, of("a", "\x00\xff"), "delivered, delivered", ""},
-		{"ids as bytes", "(record_id bytea PRIMARY KEY, payload bytea)", Options{IDType: TypeBytea}, of("a", "b"), "delivered, delivered", ""},
-		{"only permission to insert", "(record_id text PRIMARY KEY, payload bytea); GRANT INSERT ON T TO writer; GRANT SELECT (record_id) ON T TO writer", Options{URL: "writer"}, of("a"), "delivered", ""},
-		{"text that is none", "(record_id text PRIMARY KEY, payload text)", text, of("a", "\xff", "b", "c\x00"), "delivered, reject i, delivered, reject i", "the record is not UTF-8, which a column of type text needs"},
-		{"nothing but text that is none", "(record_id text PRIMARY KEY, payload text)", text, of("a\x00"), "reject i", "the record has a byte 0"},
-		{"JSON that is none", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, of(`{"a":1}`, `{"a":`, `[]`), "delivered, reject i, delivered", "the record is not JSON"},
-		{"JSON that only the server refuses", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, of(`{"a":1}`, `{"a":"\u0000"}`), "reject, reject", "SQLSTATE 22P05: unsupported Unicode escape sequence"},
-		{"the same, alone", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, of(`{"a":"\u0000"}`), "reject i", "SQLSTATE 22P05"},
-		{"a value out of range", "(record_id text PRIMARY KEY, payload varchar(3))", text, of("abc", "abcd"), "reject, reject", "SQLSTATE 22001: value too long"},
-		{"a check", "(record_id text PRIMARY KEY, payload text CHECK (payload <> 'bad'))", text, of("good", "bad"), "reject, reject", "SQLSTATE 23514: new row"},
-		{"another unique constraint", "(record_id text PRIMARY KEY, payload text UNIQUE)", text, of("a", "a"), "reject, reject", "SQLSTATE 23505: duplicate key"},
-		{"a trigger", "(record_id text PRIMARY KEY, payload text); CREATE TRIGGER r BEFORE INSERT ON T FOR EACH ROW EXECUTE FUNCTION refuse()", text, of("good", "bad"), "reject, reject", "SQLSTATE P0001: not that one"},
-		{"a row too large for its index", "(record_id text PRIMARY KEY, payload bytea UNIQUE)", Options{}, of("a", random(9000)), "reject, reject", "SQLSTATE 54000: index row"},
-		{"no table", "", Options{Table: "nothing"}, of("a", "b"), "hold, hold", `SQLSTATE 42P01: relation "nothing" does not exist`},
-		{"no schema", "", Options{Table: "no.thing"}, of("a"), "hold", `SQLSTATE 42P01: relation "no.thing" does not exist`},
-		{"no column", "(record_id text PRIMARY KEY)", Options{}, of("a"), "hold", "SQLSTATE 42703: column"},
-		{"another type", "(record_id text PRIMARY KEY, payload int)", Options{}, of("a"), "hold", "SQLSTATE 42804: column"},
-		{"no unique constraint", "(record_id text, payload bytea)", Options{}, of("a"), "hold", "SQLSTATE 42P10: there is no unique"},
-		{"a column that nobody fills", "(record_id text PRIMARY KEY, payload bytea, more int NOT NULL)", Options{}, of("a"), "hold", "SQLSTATE 23502: null value"},
-		{"no partition", "(record_id text PRIMARY KEY, payload bytea) PARTITION BY RANGE (record_id)", Options{}, of("a"), "hold", "SQLSTATE 23514: no partition"},
-		{"no permission", "(record_id text PRIMARY KEY, payload bytea)", Options{URL: "outsider"}, of("a"), "hold", "SQLSTATE 42501: permission denied for table"},
-		{"no such user", "", Options{URL: "nobody"}, of("a"), "hold", "SQLSTATE 28P01: password authentication failed"},
-		{"a read-only database", "(record_id text PRIMARY KEY, payload bytea)", Options{URL: "weir?options=-c%20default_transaction_read_only%3Don"}, of("a"), "retry", "SQLSTATE 25006: cannot execute INSERT"},
-		{"a statement that takes too long for the server", "(record_id text PRIMARY KEY, payload text); CREATE FUNCTION T_f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$; CREATE TRIGGER r BEFORE INSERT ON T FOR EACH ROW EXECUTE FUNCTION T_f()", Options{PayloadType: TypeText, URL: "weir?statement_timeout=50"}, of("a"), "retry", "SQLSTATE 57014: canceling statement"},
+		{"bytes", "(record_id text PRIMARY KEY, payload bytea)", Options{}, sinktest.BatchOf("a", "\x00\xff"), "delivered, delivered", ""},
+		{"ids as bytes", "(record_id bytea PRIMARY KEY, payload bytea)", Options{IDType: TypeBytea}, sinktest.BatchOf("a", "b"), "delivered, delivered", ""},
+		{"only permission to insert", "(record_id text PRIMARY KEY, payload bytea); GRANT INSERT ON T TO writer; GRANT SELECT (record_id) ON T TO writer", Options{URL: "writer"}, sinktest.BatchOf("a"), "delivered", ""},
+		{"text that is none", "(record_id text PRIMARY KEY, payload text)", text, sinktest.BatchOf("a", "\xff", "b", "c\x00"), "delivered, reject i, delivered, reject i", "the record is not UTF-8, which a column of type text needs"},
+		{"nothing but text that is none", "(record_id text PRIMARY KEY, payload text)", text, sinktest.BatchOf("a\x00"), "reject i", "the record has a byte 0"},
+		{"JSON that is none", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, sinktest.BatchOf(`{"a":1}`, `{"a":`, `[]`), "delivered, reject i, delivered", "the record is not JSON"},
+		{"JSON that only the server refuses", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, sinktest.BatchOf(`{"a":1}`, `{"a":"\u0000"}`), "reject, reject", "SQLSTATE 22P05: unsupported Unicode escape sequence"},
+		{"the same, alone", "(record_id text PRIMARY KEY, payload jsonb)", jsonb, sinktest.BatchOf(`{"a":"\u0000"}`), "reject i", "SQLSTATE 22P05"},
+		{"a value out of range", "(record_id text PRIMARY KEY, payload varchar(3))", text, sinktest.BatchOf("abc", "abcd"), "reject, reject", "SQLSTATE 22001: value too long"},
+		{"a check", "(record_id text PRIMARY KEY, payload text CHECK (payload <> 'bad'))", text, sinktest.BatchOf("good", "bad"), "reject, reject", "SQLSTATE 23514: new row"},
+		{"another unique constraint", "(record_id text PRIMARY KEY, payload text UNIQUE)", text, sinktest.BatchOf("a", "a"), "reject, reject", "SQLSTATE 23505: duplicate key"},
+		{"a trigger", "(record_id text PRIMARY KEY, payload text); CREATE TRIGGER r BEFORE INSERT ON T FOR EACH ROW EXECUTE FUNCTION refuse()", text, sinktest.BatchOf("good", "bad"), "reject, reject", "SQLSTATE P0001: not that one"},
+		{"a row too large for its index", "(record_id text PRIMARY KEY, payload bytea UNIQUE)", Options{}, sinktest.BatchOf("a", random(9000)), "reject, reject", "SQLSTATE 54000: index row"},
+		{"no table", "", Options{Table: "nothing"}, sinktest.BatchOf("a", "b"), "hold, hold", `SQLSTATE 42P01: relation "nothing" does not exist`},
+		{"no schema", "", Options{Table: "no.thing"}, sinktest.BatchOf("a"), "hold", `SQLSTATE 42P01: relation "no.thing" does not exist`},
+		{"no column", "(record_id text PRIMARY KEY)", Options{}, sinktest.BatchOf("a"), "hold", "SQLSTATE 42703: column"},
+		{"another type", "(record_id text PRIMARY KEY, payload int)", Options{}, sinktest.BatchOf("a"), "hold", "SQLSTATE 42804: column"},
+		{"no unique constraint", "(record_id text, payload bytea)", Options{}, sinktest.BatchOf("a"), "hold", "SQLSTATE 42P10: there is no unique"},
+		{"a column that nobody fills", "(record_id text PRIMARY KEY, payload bytea, more int NOT NULL)", Options{}, sinktest.BatchOf("a"), "hold", "SQLSTATE 23502: null value"},
+		{"no partition", "(record_id text PRIMARY KEY, payload bytea) PARTITION BY RANGE (record_id)", Options{}, sinktest.BatchOf("a"), "hold", "SQLSTATE 23514: no partition"},
+		{"no permission", "(record_id text PRIMARY KEY, payload bytea)", Options{URL: "outsider"}, sinktest.BatchOf("a"), "hold", "SQLSTATE 42501: permission denied for table"},
+		{"no such user", "", Options{URL: "nobody"}, sinktest.BatchOf("a"), "hold", "SQLSTATE 28P01: password authentication failed"},
+		{"a read-only database", "(record_id text PRIMARY KEY, payload bytea)", Options{URL: "weir?options=-c%20default_transaction_read_only%3Don"}, sinktest.BatchOf("a"), "retry", "SQLSTATE 25006: cannot execute INSERT"},
+		{"a statement that takes too long for the server", "(record_id text PRIMARY KEY, payload text); CREATE FUNCTION T_f() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$; CREATE TRIGGER r BEFORE INSERT ON T FOR EACH ROW EXECUTE FUNCTION T_f()", Options{PayloadType: TypeText, URL: "weir?statement_timeout=50"}, sinktest.BatchOf("a"), "retry", "SQLSTATE 57014: canceling statement"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := tc.opts
@@ -99,8 +84,7 @@ func TestOutcomes(t *testing.T) {
 				user = "weir"
 			}
 			o.URL, o.PasswordFile = server.URL(user)+"?"+query, pgtest.PasswordFile(t)
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			out := s.Deliver(t.Context(), tc.batch)
 			if got := words(out); got != tc.want {
 				t.Errorf("got  %s\nwant %s\n%+v", got, tc.want, out)
@@ -140,12 +124,11 @@ func TestNamesAreQuoted(t *testing.T) {
 	const evil = `x"; DROP TABLE "keep"; --`
 	server.Exec(`CREATE TABLE keep ()`, `CREATE SCHEMA "S s"`,
 		`CREATE TABLE "S s"."x""; DROP TABLE ""keep""; --" ("the ""id""" text UNIQUE, "SELECT" text, "Seg ment" text, "index" bigint, "at" timestamptz)`)
-	s := mustNew(t, Options{
+	s := sinktest.Open(t, New, Options{
 		URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), Table: "S s." + evil, IDColumn: `the "id"`, PayloadColumn: "SELECT", PayloadType: TypeText,
 		SegmentColumn: "Seg ment", IndexColumn: "index", AppendedColumn: "at",
 	})
-	defer s.Close()
-	b := of(`'); DROP TABLE keep; --`, `{"a","b",NULL}`, `\`)
+	b := sinktest.BatchOf(`'); DROP TABLE keep; --`, `{"a","b",NULL}`, `\`)
 	if got := words(s.Deliver(t.Context(), b)); got != "delivered, delivered, delivered" {
 		t.Errorf("%s: %+v", got, s.Deliver(t.Context(), b))
 	}
@@ -176,104 +159,27 @@ func TestNamesAreQuoted(t *testing.T) {
 
 const plainTable = "CREATE TABLE weir_records (record_id text PRIMARY KEY, payload bytea NOT NULL)"
 
-// deliverAll does what the drain does with what is to be sent again, and returns the number of attempts.
-func deliverAll(t *testing.T, s *Sink, b sinks.Batch) (attempts int) {
-	t.Helper()
-	for t.Context().Err() == nil {
-		attempts++
-		out := s.Deliver(t.Context(), b)
-		switch out[0].Verdict {
-		case sinks.Delivered:
-			return attempts
-		case sinks.Retry:
-		default:
-			t.Fatalf("%+v", out[0])
-		}
-		b.Attempt++
-	}
-	return attempts
-}
-
-// wantOnce checks that the table has each of the records, and nothing else.
-func wantOnce(t *testing.T, server *pgtest.Server, batches []sinks.Batch) {
-	t.Helper()
-	conn := server.Connect()
-	defer conn.Close(t.Context())
-	found, err := conn.Query(t.Context(), "SELECT record_id FROM weir_records")
-	if err != nil {
-		t.Fatal(err)
-	}
-	have := map[string]bool{}
-	for found.Next() {
-		var id string
-		if err := found.Scan(&id); err != nil {
-			t.Fatal(err)
-		}
-		have[id] = true
-	}
-	n := 0
-	for _, b := range batches {
-		for _, r := range b.Records {
-			n++
-			if !have[r.ID.String()] {
-				t.Errorf("record %s is missing", r.ID)
-			}
-		}
-	}
-	if len(have) != n || found.Err() != nil {
-		t.Errorf("%d rows, want %d; %v", len(have), n, found.Err())
-	}
-}
-
 // TestServerAway: the server is not there, comes, is killed with statements under way, and comes again.
 func TestServerAway(t *testing.T) {
 	server := pgtest.Start(t, "")
 	server.Exec(plainTable)
 	server.Kill()
-	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t)})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t)})
 	b := sinktest.Batch("first", 10)
 	if o := s.Deliver(t.Context(), b)[9]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "connection refused") {
 		t.Errorf("without a server: %+v", o)
 	}
-	all := []sinks.Batch{b}
 	server.Restart()
-	deliverAll(t, s, b)
-	attempts := 0
-	for kill := range 3 {
-		under, killed, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i, last := 0, false; !last || i <= 2; i++ {
-				select {
-				case <-killed:
-					last = true
-				default:
-				}
-				b := sinktest.Batch(fmt.Sprint("kill ", kill, ", batch ", i), 200)
-				all = append(all, b)
-				attempts += deliverAll(t, s, b)
-				if i == 2 {
-					close(under)
-				}
-			}
-		}()
-		<-under
-		server.Kill()
-		close(killed)
-		server.Restart()
-		<-done
-	}
-	t.Logf("%d batches in %d attempts over 3 kills", len(all)-1, attempts)
-	wantOnce(t, server, all)
+	sinktest.DeliverAll(t, s, b)
+	all := sinktest.UnderKills(t, s, 3, server.Kill, server.Restart)
+	sinktest.WantOnce(t, server.Stored(), append(all, b)...)
 }
 
 // TestNoAnswerInTime: a server that holds the statement is given up, and the batch is kept once all the same.
 func TestNoAnswerInTime(t *testing.T) {
 	server := pgtest.Start(t, "")
 	server.Exec(plainTable)
-	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), Timeout: 200 * time.Millisecond})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), Timeout: 200 * time.Millisecond})
 	b := sinktest.Batch("b", 5)
 	conn := server.Connect()
 	if _, err := conn.Exec(t.Context(), "BEGIN; LOCK TABLE weir_records"); err != nil {
@@ -288,8 +194,8 @@ func TestNoAnswerInTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.opts.Timeout = time.Minute
-	deliverAll(t, s, b)
-	wantOnce(t, server, []sinks.Batch{b})
+	sinktest.DeliverAll(t, s, b)
+	sinktest.WantOnce(t, server.Stored(), b)
 }
 
 // TestFailureEndsConnections: after a failure that is no row's fault the next attempt begins with a new connection, as the server may be
@@ -297,8 +203,7 @@ func TestNoAnswerInTime(t *testing.T) {
 func TestFailureEndsConnections(t *testing.T) {
 	server := pgtest.Start(t, "")
 	server.Exec("CREATE TABLE weir_records (record_id text PRIMARY KEY, payload text CHECK (payload <> 'bad'))")
-	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), PayloadType: TypeText})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: server.URL("weir"), PasswordFile: pgtest.PasswordFile(t), PayloadType: TypeText})
 	for _, tc := range []struct {
 		payload string
 		want    sinks.Verdict
@@ -307,7 +212,7 @@ func TestFailureEndsConnections(t *testing.T) {
 		if tc.want == sinks.Hold {
 			server.Exec("ALTER TABLE weir_records RENAME TO gone")
 		}
-		o := s.Deliver(t.Context(), of(tc.payload))[0]
+		o := s.Deliver(t.Context(), sinktest.BatchOf(tc.payload))[0]
 		s.mu.Lock()
 		idle := len(s.idle)
 		s.mu.Unlock()
@@ -322,8 +227,8 @@ func TestCloseEndsConnections(t *testing.T) {
 	server := pgtest.Start(t, "")
 	server.Exec(plainTable)
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
-	s := mustNew(t, Options{URL: "postgres://weir@" + proxy.Address + "/weir", PasswordFile: pgtest.PasswordFile(t)})
-	deliverAll(t, s, sinktest.Batch("before", 1))
+	s := sinktest.Open(t, New, Options{URL: "postgres://weir@" + proxy.Address + "/weir", PasswordFile: pgtest.PasswordFile(t)})
+	sinktest.DeliverAll(t, s, sinktest.Batch("before", 1))
 	reached, release := proxy.Stall()
 	defer release()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -334,17 +239,9 @@ func TestCloseEndsConnections(t *testing.T) {
 	if o := s.Deliver(ctx, sinktest.Batch("held", 1))[0]; o.Verdict != sinks.Retry {
 		t.Errorf("%+v", o)
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	hang := time.NewTimer(10 * time.Second) // the client alone would take 15
-	defer hang.Stop()
-	select {
-	case err := <-closed:
-		if err != nil || s.conns.Open() != 0 {
-			t.Errorf("Close: %v, with %d connections open", err, s.conns.Open())
-		}
-	case <-hang.C:
-		t.Error("Close waits for the server")
+	sinktest.CloseInTime(t, s, 10*time.Second) // the client alone would take 15
+	if n := s.conns.Open(); n != 0 {
+		t.Errorf("%d connections are open", n)
 	}
 	if o := s.Deliver(t.Context(), sinktest.Batch("late", 1))[0]; o.Verdict != sinks.Retry {
 		t.Errorf("after Close: %+v", o)
@@ -355,29 +252,9 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestFilesAreReadAgain(t *testing.T) {
 	server := pgtest.Start(t, "")
 	server.Exec(plainTable)
-	file := filepath.Join(t.TempDir(), "password")
-	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("wrong")
-	s := mustNew(t, Options{URL: server.URL("weir"), PasswordFile: file})
-	defer s.Close()
-	b := sinktest.Batch("b", 1)
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.Contains(o.Reason, "28P01") {
-		t.Errorf("with the wrong password: %+v", o)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Hold || !strings.HasPrefix(o.Reason, "sink.postgres: password_file: open ") {
-		t.Errorf("without the file: %+v", o)
-	}
-	write(pgtest.Password + "\n")
-	if o := s.Deliver(t.Context(), b)[0]; o.Verdict != sinks.Delivered {
-		t.Errorf("with the right password: %+v", o)
-	}
+	file := sinktest.File(t, "wrong")
+	s := sinktest.Open(t, New, Options{URL: server.URL("weir"), PasswordFile: file})
+	sinktest.ReadAgain(t, s, file, "28P01", "sink.postgres.password_file: open ", pgtest.Password)
 }
 
 func TestTLS(t *testing.T) {
@@ -411,8 +288,7 @@ func TestTLS(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := tc.opts
 			o.URL, o.PasswordFile = server.URL(tc.user)+tc.query, pgtest.PasswordFile(t)
-			s := mustNew(t, o)
-			defer s.Close()
+			s := sinktest.Open(t, New, o)
 			got := s.Deliver(t.Context(), sinktest.Batch(tc.name, 1))[0]
 			if got.Verdict != tc.want || !strings.Contains(got.Reason, tc.reason) {
 				t.Errorf("got %+v, want %v with %q", got, tc.want, tc.reason)
@@ -423,13 +299,12 @@ func TestTLS(t *testing.T) {
 
 // TestSplit: more than one statement may carry is to be halved; a single record is not.
 func TestSplit(t *testing.T) {
-	s := mustNew(t, Options{URL: "postgres://weir@127.0.0.1:1/weir"})
-	defer s.Close()
+	s := sinktest.Open(t, New, Options{URL: "postgres://weir@127.0.0.1:1/weir"})
 	large := strings.Repeat("x", maxStatementBytes/2+1)
-	if got := words(s.Deliver(t.Context(), of(large, large))); got != "split, split" {
+	if got := words(s.Deliver(t.Context(), sinktest.BatchOf(large, large))); got != "split, split" {
 		t.Errorf("got %s", got)
 	}
-	if got := words(s.Deliver(t.Context(), of(large+large))); got != "retry" {
+	if got := words(s.Deliver(t.Context(), sinktest.BatchOf(large+large))); got != "retry" {
 		t.Errorf("one record: %s", got)
 	}
 }

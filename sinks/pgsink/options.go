@@ -44,6 +44,9 @@ const (
 	maxNameBytes = 63
 )
 
+// section is that of the configuration.
+const section = "sink.postgres"
+
 // Options says where and how to deliver. Only URL is required; the zero value of every other field means its default. The
 // names in brackets are the keys below sink.postgres in the configuration.
 type Options struct {
@@ -103,7 +106,7 @@ func (o *Options) password() setup.Secret {
 
 // resolve fills the defaults of o and checks it.
 func resolve(o Options) (Options, error) {
-	f := setup.NewFaults("sink.postgres")
+	f := setup.NewFaults(section)
 	o.checkURL(f)
 	o.password().Check(f, "password")
 	setup.TLS{CertFile: o.CertFile, KeyFile: o.KeyFile, CAFile: o.CAFile}.Check(f)

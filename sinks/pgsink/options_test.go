@@ -4,20 +4,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 func TestOptionsCheck(t *testing.T) {
 	t.Setenv("PGSINK_TEST_SET", "x")
 	good := Options{URL: "postgres://weir@a:5432,b:5433/records?sslmode=verify-full", PasswordEnv: "PGSINK_TEST_SET", Table: `s.t"`}
-	if err := good.Check(); err != nil {
-		t.Errorf("good options: %v", err)
-	}
 	if err := (Options{URL: "postgres://weir@/records?host=/run/postgresql"}).Check(); err != nil {
 		t.Errorf("a Unix socket: %v", err)
 	}
-	for name, tc := range map[string]struct {
-		change func(o *Options)
-		want   string
+	sinktest.Faults(t, good, map[string]struct {
+		Change func(o *Options)
+		Want   string
 	}{
 		"no url":            {func(o *Options) { o.URL = "" }, "sink.postgres.url: is required"},
 		"scheme":            {func(o *Options) { o.URL = "mysql://a" }, "sink.postgres.url: begins with neither postgres:// nor postgresql://"},
@@ -39,15 +38,7 @@ func TestOptionsCheck(t *testing.T) {
 		"payload type":      {func(o *Options) { o.PayloadType = "xml" }, `sink.postgres.payload_type: "xml" is none of bytea, text, jsonb`},
 		"connections":       {func(o *Options) { o.Connections = 65 }, "sink.postgres.connections: 65 is not between 1 and 64"},
 		"timeout":           {func(o *Options) { o.Timeout = -time.Second }, "sink.postgres.timeout: -1s is negative"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			o := good
-			tc.change(&o)
-			if err := o.Check(); err == nil || err.Error() != tc.want {
-				t.Errorf("got %v, want %s", err, tc.want)
-			}
-		})
-	}
+	})
 }
 
 // TestDefault: the defaults that are shown are those that are filled in.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/setup"
 )
 
 // SQLSTATEs that are told apart from the others of their class.
@@ -20,18 +21,12 @@ const (
 	checkViolation   = "23514"
 )
 
-// loginError is a fault of the options or of the files that they name.
-type loginError struct{ err error }
-
-func (e *loginError) Error() string { return "sink.postgres: " + e.err.Error() }
-func (e *loginError) Unwrap() error { return e.err }
-
 // login reads the files and returns the client's configuration for one connection.
 func (s *Sink) login() (*pgx.ConnConfig, error) {
 	o := &s.opts
 	password, err := o.password().Read()
 	if err != nil {
-		return nil, &loginError{fmt.Errorf("password_file: %w", err)}
+		return nil, &setup.Unfit{Section: section, Err: fmt.Errorf("password_file: %w", err)}
 	}
 	address, sep := o.URL, "?"
 	if strings.Contains(address, "?") {
@@ -53,7 +48,7 @@ func (s *Sink) login() (*pgx.ConnConfig, error) {
 		if e, ok := errors.AsType[*pgconn.ParseConfigError](err); ok && e.Unwrap() != nil {
 			err = e.Unwrap() // without the address
 		}
-		return nil, &loginError{fmt.Errorf("url or TLS files: %w", err)}
+		return nil, &setup.Unfit{Section: section, Err: fmt.Errorf("url or TLS files: %w", err)}
 	}
 	if o.password().Set() {
 		config.Password = password
@@ -82,7 +77,7 @@ func outcomeOf(err error) sinks.Outcome {
 		return sinks.Outcome{Verdict: sinks.Delivered}
 	}
 	o := sinks.Outcome{Verdict: sinks.Retry, Reason: sinks.CleanReason(err.Error())}
-	if _, ok := errors.AsType[*loginError](err); ok {
+	if _, ok := errors.AsType[*setup.Unfit](err); ok {
 		o.Verdict = sinks.Hold
 	} else if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		o.Verdict = verdictOf(e)

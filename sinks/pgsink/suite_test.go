@@ -22,7 +22,7 @@ func TestSuite(t *testing.T) {
 				table := fmt.Sprintf("suite_%d", n)
 				server.Exec(fmt.Sprintf("CREATE TABLE %s (n bigserial, record_id text PRIMARY KEY, payload %s NOT NULL)", table, kind))
 				proxy := sinktest.NewProxy(t, "tcp", server.Address)
-				s := mustNew(t, Options{
+				s := sinktest.Open(t, New, Options{
 					URL: "postgres://weir@" + proxy.Address + "/weir", PasswordFile: pgtest.PasswordFile(t), Table: table, PayloadType: kind,
 				})
 				return sinktest.Fixture{
@@ -55,13 +55,4 @@ func payloads(t *testing.T, server *pgtest.Server, table, kind string) [][]byte 
 		t.Fatal(err)
 	}
 	return all
-}
-
-func mustNew(t testing.TB, o Options) *Sink {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

@@ -3,6 +3,7 @@
 package s3sink
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -32,13 +33,7 @@ func scripted(t *testing.T, o Options, answer http.HandlerFunc) *Sink {
 	t.Setenv("S3SINK_TEST_SECRET", s3test.SecretKey)
 	o.Bucket, o.Endpoint, o.PathStyle, o.Region = "records", server.URL, true, s3test.Region
 	o.AccessKey, o.SecretKeyEnv = s3test.AccessKey, "S3SINK_TEST_SECRET"
-	s := mustNew(t, o)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
+	return sinktest.Open(t, New, o)
 }
 
 func fault(code, message string) string {
@@ -196,7 +191,8 @@ func TestAnswerIsBounded(t *testing.T) {
 	sent := make(chan int, 1)
 	s := scripted(t, Options{}, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
-		n, chunk := 0, make([]byte, 1<<20)
+		fmt.Fprint(w, "<Error><Code>AccessDenied</Code><Message>") // what can be read on and on
+		n, chunk := 0, bytes.Repeat([]byte("x"), 1<<20)
 		for n < 256<<20 {
 			if _, err := w.Write(chunk); err != nil {
 				break
@@ -210,6 +206,16 @@ func TestAnswerIsBounded(t *testing.T) {
 	}
 	if n := <-sent; n > 64<<20 {
 		t.Errorf("%d bytes went over the wire", n)
+	}
+}
+
+// TestAnswerHeaderIsBounded: the header of an answer is not kept beyond its bound, either.
+func TestAnswerHeaderIsBounded(t *testing.T) {
+	s := scripted(t, Options{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("ETag", `"`+strings.Repeat("x", 2*maxAnswerHeaderBytes)+`"`)
+	})
+	if o := s.Deliver(t.Context(), sinktest.Batch("b", 1))[0]; o.Verdict != sinks.Retry || !strings.Contains(o.Reason, "headers exceeded") {
+		t.Errorf("%+v", o)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/sinks/s3sink/s3test"
 	"github.com/weir-agent/weir/sinks/sinktest"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 // started returns a server with the bucket records.
@@ -28,18 +26,6 @@ func started(t *testing.T, args ...string) *s3test.Server {
 	server := s3test.Start(t, args...)
 	server.MakeBucket("records")
 	return server
-}
-
-// opened is mustNew, and the end of the test closes the sink.
-func opened(t *testing.T, o Options) *Sink {
-	t.Helper()
-	s := mustNew(t, o)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return s
 }
 
 func wantOutcome(t *testing.T, s *Sink, b sinks.Batch, want sinks.Verdict, reason string) {
@@ -52,44 +38,28 @@ func wantOutcome(t *testing.T, s *Sink, b sinks.Batch, want sinks.Verdict, reaso
 }
 
 // wantOnce checks that the bucket has each record of the batches once, and one object a batch.
-func wantOnce(t *testing.T, server *s3test.Server, batches []sinks.Batch) {
+func wantOnce(t *testing.T, server *s3test.Server, batches ...sinks.Batch) {
 	t.Helper()
-	got := map[string]int{}
-	objects := server.Objects("records")
-	for _, o := range objects {
-		for _, r := range s3test.Records(t, o) {
-			got[r.ID]++
-		}
+	var got []sinktest.Stored
+	for _, r := range stored(t, server, "records") {
+		got = append(got, sinktest.Stored{ID: r.ID, Payload: r.Payload})
 	}
-	if len(objects) != len(batches) {
-		t.Errorf("%d objects for %d batches", len(objects), len(batches))
-	}
-	n := 0
-	for _, b := range batches {
-		for _, r := range b.Records {
-			n++
-			if got[r.ID.String()] != 1 {
-				t.Errorf("%s is there %d times", r.Payload, got[r.ID.String()])
-			}
-		}
-	}
-	if len(got) != n {
-		t.Errorf("%d records, want %d", len(got), n)
+	sinktest.WantOnce(t, got, batches...)
+	if n := len(server.Objects("records")); n != len(batches) {
+		t.Errorf("%d objects for %d batches", n, len(batches))
 	}
 }
 
 // random returns a batch of n records that do not compress.
 func random(n, bytes int) sinks.Batch {
-	b := sinktest.Batch("random", n)
+	payloads := make([]string, n)
 	rng := rand.NewChaCha8([32]byte{1})
-	for i := range b.Records {
-		r := &b.Records[i]
-		r.Payload = make([]byte, bytes)
-		_, _ = rng.Read(r.Payload) // it never fails
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
+	for i := range payloads {
+		p := make([]byte, bytes)
+		_, _ = rng.Read(p) // it never fails
+		payloads[i] = string(p)
 	}
-	b.Key = record.BatchKey(b.Records)
-	return b
+	return sinktest.BatchOf(payloads...)
 }
 
 // TestPartsOfTheServer: a real server takes an object in parts with each checksum, keeps it whole, and nothing besides it.
@@ -97,7 +67,7 @@ func TestPartsOfTheServer(t *testing.T) {
 	server := started(t)
 	for _, sum := range []string{ChecksumCRC32, ChecksumSHA256, ChecksumNone} {
 		t.Run(sum, func(t *testing.T) {
-			s := opened(t, of(t, server, Options{MultipartBytes: minMultipartBytes, Format: FormatLength, Prefix: sum + "/", Checksum: sum}))
+			s := sinktest.Open(t, New, of(t, server, Options{MultipartBytes: minMultipartBytes, Format: FormatLength, Prefix: sum + "/", Checksum: sum}))
 			b := random(12, 1<<20)
 			wantOutcome(t, s, b, sinks.Delivered, "")
 			wantOutcome(t, s, b, sinks.Delivered, "") // over itself
@@ -145,7 +115,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			o := of(t, server, Options{})
 			tc.change(&o)
-			wantOutcome(t, opened(t, o), sinktest.Batch("b", 2), sinks.Hold, tc.want)
+			wantOutcome(t, sinktest.Open(t, New, o), sinktest.Batch("b", 2), sinks.Hold, tc.want)
 		})
 	}
 	if got := server.Objects("records"); len(got) != 0 {
@@ -156,57 +126,16 @@ func TestRefusals(t *testing.T) {
 // TestServerKilled: a server that dies under load loses nothing and gets nothing twice.
 func TestServerKilled(t *testing.T) {
 	server := started(t)
-	s := opened(t, of(t, server, Options{}))
-	const kills, callers = 4, 3
-	jobs := make(chan sinks.Batch)
-	under := make(chan struct{}, 1)
-	var attempts [callers]int
-	var wg sync.WaitGroup
-	for c := range callers {
-		wg.Go(func() {
-			for b := range jobs {
-				for done := false; !done && t.Context().Err() == nil; attempts[c]++ {
-					select {
-					case under <- struct{}{}:
-					default:
-					}
-					out := s.Deliver(t.Context(), b)
-					done = out[0].Verdict == sinks.Delivered
-					if !done && out[0].Verdict != sinks.Retry {
-						t.Errorf("%+v", out[0])
-					}
-				}
-			}
-		})
-	}
-	var all []sinks.Batch
-	for range kills {
-		for range 30 {
-			b := sinktest.Batch("b", 1+len(all)%7)
-			for i := range b.Records {
-				r := &b.Records[i]
-				r.Index += uint64(len(all) * 10)
-				r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-			}
-			b.Key = record.BatchKey(b.Records)
-			all = append(all, b)
-			jobs <- b
-		}
-		<-under
-		server.Kill()
-		server.Run()
-	}
-	close(jobs)
-	wg.Wait()
-	t.Logf("%d batches in %d attempts over %d kills", len(all), attempts[0]+attempts[1]+attempts[2], kills)
+	s := sinktest.Open(t, New, of(t, server, Options{}))
+	all := sinktest.UnderKills(t, s, 4, server.Kill, server.Run)
 	server.AwaitReady()
-	wantOnce(t, server, all)
+	wantOnce(t, server, all...)
 }
 
 // TestNoServer: an address that nobody answers at is tried again, in words without the name of the object.
 func TestNoServer(t *testing.T) {
 	server := started(t)
-	s := opened(t, of(t, server, Options{}))
+	s := sinktest.Open(t, New, of(t, server, Options{}))
 	server.Kill()
 	b := sinktest.Batch("b", 2)
 	first := s.Deliver(t.Context(), b)[0]
@@ -216,7 +145,7 @@ func TestNoServer(t *testing.T) {
 	server.Run()
 	server.AwaitReady()
 	wantOutcome(t, s, b, sinks.Delivered, "")
-	wantOnce(t, server, []sinks.Batch{b})
+	wantOnce(t, server, b)
 }
 
 // TestNoAnswerInTime: a server that holds the request is given up, and the batch is kept once all the same.
@@ -225,14 +154,14 @@ func TestNoAnswerInTime(t *testing.T) {
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	o := of(t, server, Options{Timeout: 200 * time.Millisecond})
 	o.Endpoint = "http://" + proxy.Address
-	s := opened(t, o)
+	s := sinktest.Open(t, New, o)
 	b := sinktest.Batch("b", 5)
 	_, release := proxy.Stall()
 	wantOutcome(t, s, b, sinks.Retry, "no answer in time")
 	release()
 	s.opts.Timeout = time.Minute
 	wantOutcome(t, s, b, sinks.Delivered, "")
-	wantOnce(t, server, []sinks.Batch{b})
+	wantOnce(t, server, b)
 }
 
 // TestCloseEndsConnections: a server that holds keeps Close no more than a moment.
@@ -241,24 +170,16 @@ func TestCloseEndsConnections(t *testing.T) {
 	proxy := sinktest.NewProxy(t, "tcp", server.Address)
 	o := of(t, server, Options{})
 	o.Endpoint = "http://" + proxy.Address
-	s := mustNew(t, o)
+	s := sinktest.Open(t, New, o)
 	wantOutcome(t, s, sinktest.Batch("before", 1), sinks.Delivered, "")
 	reached, release := proxy.Stall()
 	defer release()
 	held := make(chan sinks.Outcome, 1)
 	go func() { held <- s.Deliver(context.Background(), sinktest.Batch("held", 1))[0] }()
 	<-reached
-	closed := make(chan error, 1)
-	go func() { closed <- s.Close() }()
-	hang := time.NewTimer(20 * time.Second) // the attempt alone would take a minute
-	defer hang.Stop()
-	select {
-	case err := <-closed:
-		if o := <-held; err != nil || o.Verdict != sinks.Retry || s.conns.Open() != 0 {
-			t.Errorf("Close: %v with %d connections open, Deliver: %+v", err, s.conns.Open(), o)
-		}
-	case <-hang.C:
-		t.Error("Close waits for the server")
+	sinktest.CloseInTime(t, s, 20*time.Second) // the attempt alone would take a minute
+	if o := <-held; o.Verdict != sinks.Retry || s.conns.Open() != 0 {
+		t.Errorf("%d connections open, Deliver: %+v", s.conns.Open(), o)
 	}
 	wantOutcome(t, s, sinktest.Batch("late", 1), sinks.Retry, "closed")
 }
@@ -268,22 +189,9 @@ func TestFilesAreReadAgain(t *testing.T) {
 	server := started(t)
 	o := of(t, server, Options{})
 	file := o.SecretKeyFile
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("wrong")
-	s := opened(t, o)
-	b := sinktest.Batch("b", 1)
-	wantOutcome(t, s, b, sinks.Hold, "SignatureDoesNotMatch")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	wantOutcome(t, s, b, sinks.Hold, "sink.s3.secret_key_file: open ")
-	write(s3test.SecretKey + "\n")
-	wantOutcome(t, s, b, sinks.Delivered, "")
+	sinktest.WriteFile(t, file, "wrong")
+	s := sinktest.Open(t, New, o)
+	sinktest.ReadAgain(t, s, file, "SignatureDoesNotMatch", "sink.s3.secret_key_file: open ", s3test.SecretKey)
 }
 
 // TestChain: without an access key the standard chain counts, and is gone through again after a refusal.
@@ -301,7 +209,7 @@ func TestChain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "config"), []byte("[default]\nregion = "+s3test.Region+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := opened(t, o)
+	s := sinktest.Open(t, New, o)
 	b := sinktest.Batch("b", 1)
 	wantOutcome(t, s, b, sinks.Hold, "sink.s3.access_key: no credentials: ")
 	for _, step := range []struct {
@@ -315,7 +223,7 @@ func TestChain(t *testing.T) {
 		}
 		wantOutcome(t, s, b, step.want, step.reason)
 	}
-	wantOnce(t, server, []sinks.Batch{b})
+	wantOnce(t, server, b)
 }
 
 func TestTLS(t *testing.T) {
@@ -340,7 +248,7 @@ func TestTLS(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := of(t, server, Options{CAFile: tc.ca})
 			o.Endpoint = tc.endpoint
-			s := opened(t, o)
+			s := sinktest.Open(t, New, o)
 			wantOutcome(t, s, sinktest.Batch("b", 1), tc.want, tc.reason)
 			s.opts.MultipartBytes = minMultipartBytes
 			wantOutcome(t, s, random(6, 1<<20), tc.want, tc.reason)
@@ -353,7 +261,7 @@ func TestTLS(t *testing.T) {
 		if err := os.WriteFile(file, other.PEM, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s := opened(t, o)
+		s := sinktest.Open(t, New, o)
 		wantOutcome(t, s, sinktest.Batch("b", 1), sinks.Retry, "unknown authority")
 		if err := os.WriteFile(file, ours.PEM, 0o600); err != nil {
 			t.Fatal(err)

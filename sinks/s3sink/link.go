@@ -31,12 +31,6 @@ const (
 	maxAnswerBytes       = 1 << 20
 )
 
-// optionsError is a fault of the options, of the files that they name, or of what the chain of credentials finds.
-type optionsError struct{ err error }
-
-func (e *optionsError) Error() string { return "sink.s3." + e.err.Error() }
-func (e *optionsError) Unwrap() error { return e.err }
-
 // files is what the files and variables of the options hold.
 type files struct{ secretKey, sessionToken, authorities string }
 
@@ -44,15 +38,15 @@ func (o *Options) read() (files, error) {
 	var f files
 	var err error
 	if f.secretKey, err = o.secretKey().Read(); err != nil {
-		return f, &optionsError{fmt.Errorf("secret_key_file: %w", err)}
+		return f, &setup.Unfit{Section: section, Err: fmt.Errorf("secret_key_file: %w", err)}
 	}
 	if f.sessionToken, err = o.sessionToken().Read(); err != nil {
-		return f, &optionsError{fmt.Errorf("session_token_file: %w", err)}
+		return f, &setup.Unfit{Section: section, Err: fmt.Errorf("session_token_file: %w", err)}
 	}
 	if o.CAFile != "" {
 		ca, err := setup.ReadFile(o.CAFile)
 		if err != nil {
-			return f, &optionsError{fmt.Errorf("ca_file: %w", err)}
+			return f, &setup.Unfit{Section: section, Err: fmt.Errorf("ca_file: %w", err)}
 		}
 		f.authorities = string(ca)
 	}
@@ -103,7 +97,7 @@ func (s *Sink) newLink(ctx context.Context, f files) (*link, error) {
 	o := &s.opts
 	tls, err := setup.TLS{CAFile: o.CAFile}.Config()
 	if err != nil {
-		return nil, &optionsError{err}
+		return nil, &setup.Unfit{Section: section, Err: err}
 	}
 	transport := &http.Transport{
 		Proxy: http.ProxyFromEnvironment, DialContext: s.conns.Dial, TLSClientConfig: tls, TLSHandshakeTimeout: o.ConnectTimeout,
@@ -126,14 +120,14 @@ func (s *Sink) newLink(ctx context.Context, f files) (*link, error) {
 	}
 	cfg, err := config.LoadDefaultConfig(ctx, load...)
 	if err != nil {
-		return nil, &optionsError{fmt.Errorf("access_key: the configuration of AWS: %w", err)}
+		return nil, &setup.Unfit{Section: section, Err: fmt.Errorf("access_key: the configuration of AWS: %w", err)}
 	}
 	switch {
 	case cfg.Region != "":
 	case o.Endpoint != "":
 		cfg.Region = regionOfServers
 	default:
-		return nil, &optionsError{errors.New("region: is neither here nor in AWS_REGION nor in the profile")}
+		return nil, &setup.Unfit{Section: section, Err: errors.New("region: is neither here nor in AWS_REGION nor in the profile")}
 	}
 	l := &link{files: f, creds: cfg.Credentials, region: cfg.Region, transport: transport}
 	l.api = s3.NewFromConfig(cfg, func(so *s3.Options) {

@@ -67,6 +67,9 @@ const (
 	maxPlaceBytes = 200
 )
 
+// section is that of the configuration.
+const section = "sink.s3"
+
 // Options says where and how to deliver. Only Bucket is required; the zero value of every other field means its default. The
 // names in brackets are the keys below sink.s3 in the configuration.
 type Options struct {
@@ -139,7 +142,7 @@ func (o *Options) sessionToken() setup.Secret {
 
 // resolve fills the defaults of o and checks it.
 func resolve(o Options) (Options, error) {
-	f := setup.NewFaults("sink.s3")
+	f := setup.NewFaults(section)
 	if o.Bucket == "" {
 		f.Add("bucket", "is required")
 	} else if !isToken(o.Bucket) || strings.Contains(o.Bucket, "/") && !strings.HasPrefix(o.Bucket, "arn:") {

@@ -13,6 +13,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/setup"
 )
 
 // regionHeader is where AWS says which region a bucket is in.
@@ -30,7 +31,7 @@ func outcomeOf(err error, l *link) sinks.Outcome {
 	say := func(v sinks.Verdict, status int, text string) sinks.Outcome {
 		return sinks.Outcome{Verdict: v, Status: status, Reason: sinks.CleanReason(text, secrets...)}
 	}
-	if _, ok := errors.AsType[*optionsError](err); ok {
+	if _, ok := errors.AsType[*setup.Unfit](err); ok {
 		return say(sinks.Hold, 0, err.Error())
 	}
 	if send, ok := errors.AsType[*smithyhttp.RequestSendError](err); ok {

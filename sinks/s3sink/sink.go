@@ -136,7 +136,7 @@ func (s *Sink) attempt(ctx context.Context, b *sinks.Batch) (*link, error) {
 		return nil, err
 	}
 	if _, err := l.creds.Retrieve(ctx); err != nil {
-		return l, &optionsError{fmt.Errorf("access_key: no credentials: %w", err)}
+		return l, &setup.Unfit{Section: section, Err: fmt.Errorf("access_key: no credentials: %w", err)}
 	}
 	name, data := s.opts.name(b, s.host), s.enc.object(b)
 	if int64(len(data)) > s.opts.MultipartBytes {

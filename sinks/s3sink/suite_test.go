@@ -27,7 +27,7 @@ func TestSuite(t *testing.T) {
 				o := of(t, server, tc)
 				o.Endpoint, o.Bucket = "http://"+proxy.Address, bucket
 				return sinktest.Fixture{
-					Sink: mustNew(t, o), Once: true, Unordered: true, Stall: proxy.Stall, // objects have no order but that of their names
+					Sink: sinktest.Open(t, New, o), Once: true, Unordered: true, Stall: proxy.Stall, // objects have no order but that of their names
 					Got: func() (all [][]byte) {
 						for _, r := range stored(t, server, bucket) {
 							all = append(all, []byte(r.Payload))
@@ -55,13 +55,4 @@ func stored(t testing.TB, server *s3test.Server, bucket string) (all []s3test.Re
 		all = append(all, s3test.Records(t, o)...)
 	}
 	return all
-}
-
-func mustNew(t testing.TB, o Options) *Sink {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

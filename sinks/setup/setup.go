@@ -1,4 +1,4 @@
-// Package setup has what the sinks of network engines share on the way from their options to a client: how faults
+// Package setup has what the sinks of the network share on the way from their options to a client: how faults
 // are gathered, where secrets come from, and TLS. Files are read when they are needed, so that a new file counts from
 // the next connection on.
 package setup
@@ -65,6 +65,19 @@ func (f *Faults) Number(key string, v *int, def, least, most int) {
 		f.Add(key, "%d is not between %d and %d", *v, least, most)
 	}
 }
+
+// Unfit is a fault of the options below one section of the configuration, or of what they name, that is found when a connection is
+// made: an operator must mend it.
+type Unfit struct {
+	Section string
+	// Err begins with the key.
+	Err error
+}
+
+func (e *Unfit) Error() string { return e.Section + "." + e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *Unfit) Unwrap() error { return e.Err }
 
 // Secret is where a password or token comes from: a file, a variable, or neither.
 type Secret struct{ File, Env string }

@@ -10,16 +10,8 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/sinks/setup"
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
-
-func file(t *testing.T, content string) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
 
 func TestSecret(t *testing.T) {
 	t.Setenv("SETUP_TEST", "from the env ")
@@ -30,11 +22,11 @@ func TestSecret(t *testing.T) {
 	}{
 		"none":                 {setup.Secret{}, "", false},
 		"variable":             {setup.Secret{Env: "SETUP_TEST"}, "from the env ", false},
-		"file":                 {setup.Secret{File: file(t, " a b \r\n")}, " a b ", false},
-		"file without an end":  {setup.Secret{File: file(t, "x")}, "x", false},
-		"empty file":           {setup.Secret{File: file(t, " \n")}, "", true},
+		"file":                 {setup.Secret{File: sinktest.File(t, " a b \r\n")}, " a b ", false},
+		"file without an end":  {setup.Secret{File: sinktest.File(t, "x")}, "x", false},
+		"empty file":           {setup.Secret{File: sinktest.File(t, " \n")}, "", true},
 		"no file":              {setup.Secret{File: filepath.Join(t.TempDir(), "none")}, "", true},
-		"file that is too big": {setup.Secret{File: file(t, string(bytes.Repeat([]byte("x"), 1<<20+1)))}, "", true},
+		"file that is too big": {setup.Secret{File: sinktest.File(t, string(bytes.Repeat([]byte("x"), 1<<20+1)))}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tc.secret.Read()
@@ -49,7 +41,7 @@ func TestSecret(t *testing.T) {
 }
 
 func TestTLSFaults(t *testing.T) {
-	text := file(t, "no PEM")
+	text := sinktest.File(t, "no PEM")
 	for name, tc := range map[string]struct {
 		files setup.TLS
 		want  string

@@ -12,6 +12,7 @@ const bufferBytes = 64 << 10
 
 // Proxy stands between a sink and the server that it delivers to, so that a test can hold what goes to the server, or cut it off.
 type Proxy struct {
+	Gate
 	// Address is where the sink connects to.
 	Address string
 
@@ -19,10 +20,8 @@ type Proxy struct {
 	listener        net.Listener
 	wg              sync.WaitGroup
 
-	mu      sync.Mutex
-	open    map[net.Conn]struct{} // guarded by mu
-	reached chan struct{}         // closed when something is held; guarded by mu
-	release chan struct{}         // nil: nothing is to be held; guarded by mu
+	mu   sync.Mutex
+	open map[net.Conn]struct{} // guarded by mu
 }
 
 // NewProxy starts a proxy on a loopback address to target, which network names as for net.Dial. The end of the test ends it.
@@ -40,20 +39,6 @@ func NewProxy(t testing.TB, network, target string) *Proxy {
 		p.wg.Wait()
 	})
 	return p
-}
-
-// Stall is what Fixture.Stall wants: it holds what goes to the server.
-func (p *Proxy) Stall() (<-chan struct{}, func()) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	reached, release := make(chan struct{}), make(chan struct{})
-	p.reached, p.release = reached, release
-	return reached, sync.OnceFunc(func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		close(release)
-		p.release = nil
-	})
 }
 
 // Cut ends every connection.
@@ -108,16 +93,7 @@ type held struct {
 }
 
 func (h held) Write(b []byte) (int, error) {
-	h.p.mu.Lock()
-	release := h.p.release
-	if release != nil && h.p.reached != nil {
-		close(h.p.reached)
-		h.p.reached = nil
-	}
-	h.p.mu.Unlock()
-	if release != nil {
-		<-release
-	}
+	h.p.Pass()
 	return h.Conn.Write(b)
 }
 

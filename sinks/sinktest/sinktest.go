@@ -1,4 +1,5 @@
-// Package sinktest is the behaviour suite that every sink passes.
+// Package sinktest is the behaviour suite that every sink passes, and what the tests of sinks share besides: batches, servers that can be
+// killed, what stands before them, load while they are killed, and the check of what they have in the end.
 package sinktest
 
 import (
@@ -12,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-agent/weir/sinks"
-	"github.com/weir-agent/weir/wab/record"
 )
 
 // Fixture is a sink that was just opened, and what the suite may ask of its other end.
@@ -59,29 +59,6 @@ func Run(t *testing.T, open func(t *testing.T) Fixture) {
 			tc.test(t, f)
 		})
 	}
-}
-
-// Batch returns n records whose payloads, without line feeds, are unique to name.
-func Batch(name string, n int) sinks.Batch {
-	b := sinks.Batch{Attempt: 1}
-	for i := range n {
-		r := record.Record{Payload: fmt.Appendf(nil, `{"batch":%q,"n":%d}`, name, i)}
-		r.Segment, r.Index = "shard_00/seg_00000001-00112233445566aa.wab.sealed", uint64(i+1)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-		b.Records = append(b.Records, r)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
-}
-
-func payloads(batches ...sinks.Batch) [][]byte {
-	var all [][]byte
-	for _, b := range batches {
-		for _, r := range b.Records {
-			all = append(all, bytes.Clone(r.Payload))
-		}
-	}
-	return all
 }
 
 func wantAll(t *testing.T, out []sinks.Outcome, b sinks.Batch, want sinks.Verdict) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/weida"
 )
 
@@ -14,13 +15,13 @@ func BenchmarkDeliver(b *testing.B) {
 	far := newBroker(b, brokerOptions{quiet: true, answer: func(_ int, r *weida.IncomingRequest, _ []byte) {
 		_ = r.Respond(context.Background(), weida.Meta{Achieved: weida.Some(weida.LevelStored)}, nil) // the sink waits for it
 	}})
-	s := mustNew(b, Options{URL: far.url()})
+	s := sinktest.Open(b, New, Options{URL: far.url()})
 	payload := strings.Repeat("x", 256)
 	payloads := make([]string, 1000)
 	for i := range payloads {
 		payloads[i] = payload
 	}
-	batch := batchOf(payloads...)
+	batch := sinktest.BatchOf(payloads...)
 	for b.Loop() {
 		for _, o := range s.Deliver(b.Context(), batch) {
 			if o.Verdict != sinks.Delivered {

@@ -11,7 +11,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weir-agent/weir/sinks"
 	"github.com/weir-agent/weir/wab/record"
 	"github.com/weir-agent/weir/weida"
 )
@@ -155,32 +154,6 @@ func (b *broker) all() []arrived {
 
 func (b *broker) url() string {
 	return fmt.Sprintf("weida://%v@%s%s", b.id.Fingerprint(), b.addr, path)
-}
-
-func mustNew(t testing.TB, o Options) *Sink {
-	t.Helper()
-	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
-	return s
-}
-
-func batchOf(payloads ...string) sinks.Batch {
-	b := sinks.Batch{Attempt: 1}
-	for i, p := range payloads {
-		r := record.Record{Payload: []byte(p)}
-		r.Segment, r.Index = "shard_00/seg_00000001-aa.wab.sealed", uint64(i+1)
-		r.ID = record.ComputeID(r.Segment, r.Index, r.Payload)
-		b.Records = append(b.Records, r)
-	}
-	b.Key = record.BatchKey(b.Records)
-	return b
 }
 
 // silent is an address of this host at which nobody answers: what is sent there is received and not read.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/weida"
 )
 
@@ -78,8 +79,8 @@ func TestAnswers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b := newBroker(t, brokerOptions{answer: tc.answer})
-			s := mustNew(t, Options{URL: b.url(), RequiredAck: tc.ack})
-			tc.want.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+			s := sinktest.Open(t, New, Options{URL: b.url(), RequiredAck: tc.ack})
+			tc.want.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
 			if n := len(b.all()); n != 1 {
 				t.Errorf("%d requests arrived, want 1", n)
 			}
@@ -135,11 +136,11 @@ func TestBrokers(t *testing.T) {
 			if tc.url != nil {
 				o.URL = tc.url(b)
 			}
-			s := mustNew(t, o)
+			s := sinktest.Open(t, New, o)
 			if tc.named {
 				tc.want.words = append(tc.want.words, s.Identity())
 			}
-			tc.want.check(t, s.Deliver(t.Context(), batchOf("one", "two")), 2)
+			tc.want.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one", "two")), 2)
 			if tc.want.verdict != sinks.Delivered && !tc.arrives && len(b.all()) != 0 {
 				t.Error("a record arrived")
 			}
@@ -156,11 +157,11 @@ func TestQueueThatWasThere(t *testing.T) {
 		}
 		refuse(weida.CodeUnknownEndpoint, "")(n, r, body)
 	}})
-	s := mustNew(t, Options{URL: b.url()})
-	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
-	want{sinks.Retry, []string{"no more", `"/queue"`}}.check(t, s.Deliver(t.Context(), batchOf("two")), 1)
+	s := sinktest.Open(t, New, Options{URL: b.url()})
+	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
+	want{sinks.Retry, []string{"no more", `"/queue"`}}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("two")), 1)
 	s.confirmed.Store(time.Now().Add(-vanished).UnixNano())
-	want{sinks.Hold, []string{`no queue at "/queue"`}}.check(t, s.Deliver(t.Context(), batchOf("two")), 1)
+	want{sinks.Hold, []string{`no queue at "/queue"`}}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("two")), 1)
 }
 
 // TestOneWayPath: a path that serves no exchanges is no queue.
@@ -175,8 +176,8 @@ func TestOneWayPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.addr = binding.Addr().String()
-	s := mustNew(t, Options{URL: b.url()})
-	want{sinks.Hold, []string{"no queue", "sink.weida.url"}}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+	s := sinktest.Open(t, New, Options{URL: b.url()})
+	want{sinks.Hold, []string{"no queue", "sink.weida.url"}}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
 }
 
 // TestNobodyAnswers: the first dial is given up after its time, and all who waited for it are told.
@@ -186,10 +187,10 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &broker{id: id, addr: silent(t)}
-	s := mustNew(t, Options{URL: b.url(), ConnectTimeout: 50 * time.Millisecond})
+	s := sinktest.Open(t, New, Options{URL: b.url(), ConnectTimeout: 50 * time.Millisecond})
 	results := make(chan []sinks.Outcome)
 	for range 3 {
-		go func() { results <- s.Deliver(t.Context(), batchOf("one", "two")) }()
+		go func() { results <- s.Deliver(t.Context(), sinktest.BatchOf("one", "two")) }()
 	}
 	for range 3 {
 		want{sinks.Retry, []string{"does not answer"}}.check(t, <-results, 2)
@@ -201,8 +202,8 @@ func TestSilentBroker(t *testing.T) {
 	release := make(chan struct{})
 	b := newBroker(t, brokerOptions{answer: func(int, *weida.IncomingRequest, []byte) { <-release }})
 	t.Cleanup(func() { close(release) })
-	s := mustNew(t, Options{URL: b.url(), Timeout: 50 * time.Millisecond, MaxInFlight: 2})
-	want{sinks.Retry, []string{"confirms nothing"}}.check(t, s.Deliver(t.Context(), batchOf("one", "two", "three")), 3)
+	s := sinktest.Open(t, New, Options{URL: b.url(), Timeout: 50 * time.Millisecond, MaxInFlight: 2})
+	want{sinks.Retry, []string{"confirms nothing"}}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one", "two", "three")), 3)
 }
 
 // TestLostBeforeTheConfirm: a link that ends when the broker has the record, and has not confirmed it, delivers nothing.
@@ -214,8 +215,8 @@ func TestLostBeforeTheConfirm(t *testing.T) {
 		go func() { _ = b.rt.Shutdown() }() // it waits for this very goroutine
 	}})
 	close(ready)
-	s := mustNew(t, Options{URL: b.url()})
-	want{sinks.Retry, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+	s := sinktest.Open(t, New, Options{URL: b.url()})
+	want{sinks.Retry, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
 	if len(b.all()) != 1 {
 		t.Error("the record did not arrive")
 	}
@@ -224,12 +225,12 @@ func TestLostBeforeTheConfirm(t *testing.T) {
 // TestHoldEndsTheBatch: behind an answer that concerns all records the rest is not sent.
 func TestHoldEndsTheBatch(t *testing.T) {
 	b := newBroker(t, brokerOptions{answer: confirm(weida.LevelAccepted)})
-	s := mustNew(t, Options{URL: b.url(), MaxInFlight: 1})
+	s := sinktest.Open(t, New, Options{URL: b.url(), MaxInFlight: 1})
 	var payloads []string
 	for i := range 100 {
 		payloads = append(payloads, fmt.Sprint(i))
 	}
-	out := s.Deliver(t.Context(), batchOf(payloads...))
+	out := s.Deliver(t.Context(), sinktest.BatchOf(payloads...))
 	want{sinks.Hold, nil}.check(t, out, 100)
 	if n := len(b.all()); n > 3 {
 		t.Errorf("%d records were sent", n)
@@ -242,8 +243,8 @@ func TestHoldEndsTheBatch(t *testing.T) {
 // TestTooLarge: a record above the bound is rejected by itself and never sent, wherever it stands.
 func TestTooLarge(t *testing.T) {
 	b := newBroker(t, brokerOptions{})
-	s := mustNew(t, Options{URL: b.url(), MaxRecordBytes: 4})
-	out := s.Deliver(t.Context(), batchOf("12345", "1234", "123456", "1"))
+	s := sinktest.Open(t, New, Options{URL: b.url(), MaxRecordBytes: 4})
+	out := s.Deliver(t.Context(), sinktest.BatchOf("12345", "1234", "123456", "1"))
 	for i, verdict := range []sinks.Verdict{sinks.Reject, sinks.Delivered, sinks.Reject, sinks.Delivered} {
 		if out[i].Verdict != verdict || out[i].Isolated != (verdict == sinks.Reject) {
 			t.Errorf("record %d: %+v, want %v", i, out[i], verdict)
@@ -272,13 +273,13 @@ func TestAnswerThatComesAfterTheEnd(t *testing.T) {
 		confirm(weida.LevelStored)(n, r, body)
 		answered.Done()
 	}})
-	s := mustNew(t, Options{URL: b.url(), Timeout: long})
+	s := sinktest.Open(t, New, Options{URL: b.url(), Timeout: long})
 	payloads := append([]string{"head"}, slices.Repeat([]string{"x"}, behind)...)
 	for range 50 {
 		answered.Add(behind)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan []sinks.Outcome, 1)
-		go func() { done <- s.Deliver(ctx, batchOf(payloads...)) }()
+		go func() { done <- s.Deliver(ctx, sinktest.BatchOf(payloads...)) }()
 		<-begun
 		answered.Wait() // they wait behind the head
 		cancel()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/wab"
 	"github.com/weir-agent/weir/weida"
 	queues "github.com/weir-agent/weir/weida/broker"
@@ -60,10 +61,10 @@ func TestRepeatsAtAQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	batch := batchOf("one", "two", strings.Repeat("large", 600_000)) // the last one takes several records of the store
+	batch := sinktest.BatchOf("one", "two", strings.Repeat("large", 600_000)) // the last one takes several records of the store
 	for round, repeats := range []uint64{0, 3} {
 		b, url, end := newQueue(t, dir, 64<<20, id)
-		s := mustNew(t, Options{URL: url})
+		s := sinktest.Open(t, New, Options{URL: url})
 		want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batch), 3)
 		want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batch), 3)
 		if st := statsOf(t, b); st.Messages != 3 || st.Repeats != repeats+3 {
@@ -100,8 +101,8 @@ func TestFullQueue(t *testing.T) {
 	const room = 8
 	b, url, end := newQueue(t, t.TempDir(), room*(queues.MessageCharge+len(DefaultContentType)+1000), id)
 	defer end()
-	s := mustNew(t, Options{URL: url})
-	batch := batchOf(strings.Split(strings.TrimSuffix(strings.Repeat(strings.Repeat("x", 1000)+" ", 2*room), " "), " ")...)
+	s := sinktest.Open(t, New, Options{URL: url})
+	batch := sinktest.BatchOf(strings.Split(strings.TrimSuffix(strings.Repeat(strings.Repeat("x", 1000)+" ", 2*room), " "), " ")...)
 	left := batch
 	left.Records = nil
 	for i, o := range s.Deliver(t.Context(), batch) {

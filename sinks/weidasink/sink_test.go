@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/weir-agent/weir/sinks"
+	"github.com/weir-agent/weir/sinks/sinktest"
 	"github.com/weir-agent/weir/wab/record"
 	"github.com/weir-agent/weir/weida"
 )
@@ -20,8 +21,8 @@ import (
 // TestMessage: what the broker gets with a record.
 func TestMessage(t *testing.T) {
 	b := newBroker(t, brokerOptions{})
-	s := mustNew(t, Options{URL: b.url(), Topic: "orders.new", ContentType: "text/plain", IdentityDir: filepath.Join(t.TempDir(), "key")})
-	batch := batchOf("one", strings.Repeat("x", record.MaxBytes))
+	s := sinktest.Open(t, New, Options{URL: b.url(), Topic: "orders.new", ContentType: "text/plain", IdentityDir: filepath.Join(t.TempDir(), "key")})
+	batch := sinktest.BatchOf("one", strings.Repeat("x", record.MaxBytes))
 	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batch), 2)
 	got := b.all()
 	if len(got) != 2 {
@@ -51,8 +52,8 @@ func TestMessage(t *testing.T) {
 // TestDefaults: without a topic none is sent, and a sink without an identity proves none.
 func TestDefaults(t *testing.T) {
 	b := newBroker(t, brokerOptions{})
-	s := mustNew(t, Options{URL: b.url()})
-	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+	s := sinktest.Open(t, New, Options{URL: b.url()})
+	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
 	m := b.all()[0].meta
 	if _, ok := m.Peer.Fingerprint(); ok || m.Topic.Set || m.ContentType != DefaultContentType || s.Identity() != "" {
 		t.Errorf("got %+v of %q", m, s.Identity())
@@ -67,7 +68,7 @@ func TestIdentityStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := Options{URL: (&broker{id: id, addr: "127.0.0.1:1"}).url(), IdentityDir: dir}
-	first, second := mustNew(t, o).Identity(), mustNew(t, o).Identity()
+	first, second := sinktest.Open(t, New, o).Identity(), sinktest.Open(t, New, o).Identity()
 	if first == "" || first != second {
 		t.Errorf("got %q, then %q", first, second)
 	}
@@ -99,7 +100,7 @@ func TestInFlight(t *testing.T) {
 		mu.Unlock()
 		confirm(weida.LevelStored)(n, r, body)
 	}})
-	s := mustNew(t, Options{URL: b.url(), MaxInFlight: most, Timeout: long})
+	s := sinktest.Open(t, New, Options{URL: b.url(), MaxInFlight: most, Timeout: long})
 	var wg sync.WaitGroup
 	for i := range batches {
 		wg.Go(func() {
@@ -107,7 +108,7 @@ func TestInFlight(t *testing.T) {
 			for j := range each {
 				payloads = append(payloads, fmt.Sprint(i, j))
 			}
-			want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf(payloads...)), each)
+			want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf(payloads...)), each)
 		})
 	}
 	wg.Wait()
@@ -124,8 +125,8 @@ func TestInFlight(t *testing.T) {
 // TestOneInFlightKeepsTheOrder: with one record under way at a time they arrive in their order.
 func TestOneInFlightKeepsTheOrder(t *testing.T) {
 	b := newBroker(t, brokerOptions{})
-	s := mustNew(t, Options{URL: b.url(), MaxInFlight: 1})
-	batch := batchOf("a", "b", "c", "d", "e", "f")
+	s := sinktest.Open(t, New, Options{URL: b.url(), MaxInFlight: 1})
+	batch := sinktest.BatchOf("a", "b", "c", "d", "e", "f")
 	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batch), 6)
 	for i, a := range b.all() {
 		if !bytes.Equal(a.body, batch.Records[i].Payload) {
@@ -137,13 +138,13 @@ func TestOneInFlightKeepsTheOrder(t *testing.T) {
 // TestBrokerComesBack: after the end of a broker the same sink delivers to the next one at its address with its key, and not to one with another key.
 func TestBrokerComesBack(t *testing.T) {
 	first := newBroker(t, brokerOptions{})
-	s := mustNew(t, Options{URL: first.url(), ConnectTimeout: long})
-	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+	s := sinktest.Open(t, New, Options{URL: first.url(), ConnectTimeout: long})
+	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
 	first.close(t)
 
 	impostor := newBroker(t, brokerOptions{addr: first.addr})
 	for { // it is dialled again beside the attempts, which wait for that
-		out := s.Deliver(t.Context(), batchOf("two"))
+		out := s.Deliver(t.Context(), sinktest.BatchOf("two"))
 		if out[0].Verdict == sinks.Hold {
 			want{sinks.Hold, []string{"another key", impostor.id.Fingerprint().String()}}.check(t, out, 1)
 			break
@@ -157,7 +158,7 @@ func TestBrokerComesBack(t *testing.T) {
 
 	back := newBroker(t, brokerOptions{addr: first.addr, id: first.id})
 	for {
-		out := s.Deliver(t.Context(), batchOf("two"))
+		out := s.Deliver(t.Context(), sinktest.BatchOf("two"))
 		if out[0].Verdict == sinks.Delivered {
 			break
 		}
@@ -190,9 +191,9 @@ func TestStopWithoutALink(t *testing.T) {
 			if tc.lost {
 				at = newBroker(t, brokerOptions{})
 			}
-			s := mustNew(t, Options{URL: at.url(), ConnectTimeout: long, Timeout: long})
+			s := sinktest.Open(t, New, Options{URL: at.url(), ConnectTimeout: long, Timeout: long})
 			if tc.lost {
-				want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one")), 1)
+				want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one")), 1)
 				at.close(t)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -200,7 +201,7 @@ func TestStopWithoutALink(t *testing.T) {
 			const batches = 3
 			results := make(chan []sinks.Outcome)
 			for range batches {
-				go func() { results <- s.Deliver(ctx, batchOf("two", "three")) }()
+				go func() { results <- s.Deliver(ctx, sinktest.BatchOf("two", "three")) }()
 			}
 			if tc.close {
 				if err := s.Close(); err != nil {
@@ -238,8 +239,8 @@ func TestOverASocket(t *testing.T) {
 		<-done
 	})
 	dir := filepath.Join(t.TempDir(), "key")
-	s := mustNew(t, Options{URL: "weida+unix://" + url.PathEscape(socket) + path, IdentityDir: dir})
-	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), batchOf("one", "two")), 2)
+	s := sinktest.Open(t, New, Options{URL: "weida+unix://" + url.PathEscape(socket) + path, IdentityDir: dir})
+	want{sinks.Delivered, nil}.check(t, s.Deliver(t.Context(), sinktest.BatchOf("one", "two")), 2)
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a key was made that nobody asks for: %v", err)
 	}

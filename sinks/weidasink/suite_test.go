@@ -1,8 +1,6 @@
 package weidasink
 
 import (
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/weir-agent/weir/sinks/sinktest"
@@ -11,11 +9,9 @@ import (
 
 func TestSuite(t *testing.T) {
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
-		var hold atomic.Pointer[func()]
+		var gate sinktest.Gate
 		b := newBroker(t, brokerOptions{answer: func(n int, r *weida.IncomingRequest, body []byte) {
-			if f := hold.Load(); f != nil {
-				(*f)()
-			}
+			gate.Pass()
 			confirm(weida.LevelStored)(n, r, body)
 		}})
 		s, err := New(Options{URL: b.url(), MaxInFlight: 4, IdentityDir: t.TempDir()})
@@ -31,16 +27,7 @@ func TestSuite(t *testing.T) {
 				}
 				return all
 			},
-			Stall: func() (<-chan struct{}, func()) {
-				reached, released := make(chan struct{}), make(chan struct{})
-				var first, last sync.Once
-				f := func() {
-					first.Do(func() { close(reached) })
-					<-released
-				}
-				hold.Store(&f)
-				return reached, func() { last.Do(func() { close(released) }) }
-			},
+			Stall: gate.Stall,
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 const (
@@ -29,6 +30,7 @@ const (
 
 // Server is one broker that is its own controller.
 type Server struct {
+	sinktest.Process
 	// Address is host:port of the listener without TLS and login, the same after a restart.
 	Address string
 	// Login is that of the listener with SASL.
@@ -38,10 +40,8 @@ type Server struct {
 	// Dir is the folder of its configuration and its data.
 	Dir string
 
-	t     testing.TB
-	jars  string
-	cmd   *exec.Cmd
-	ended chan struct{} // closed once it was waited for
+	t    testing.TB
+	jars string
 }
 
 // Config says what a server has besides its defaults.
@@ -67,25 +67,32 @@ func Jars(t testing.TB) string {
 	if err == nil && len(found) > 0 {
 		return dir
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("missing: the jars of Kafka, or java (make sinks-servers)")
-	}
-	t.Skip("left out, for want of Kafka (make sinks-servers)")
+	sinktest.LeaveOut(t, "the jars of Kafka, or java", "make sinks-servers")
 	return ""
 }
 
 // Start makes a data folder, runs a broker on it and returns when it serves.
 func Start(t testing.TB, c Config) *Server {
 	t.Helper()
-	s := &Server{t: t, jars: Jars(t), Dir: t.TempDir(), Address: freeAddress(t), Login: freeAddress(t)}
+	s := &Server{t: t, jars: Jars(t), Dir: t.TempDir(), Address: sinktest.FreeAddress(t), Login: sinktest.FreeAddress(t)}
 	s.configure(c)
 	format := s.java("kafka.tools.StorageTool", "format", "--cluster-id", "d2VpcndlaXJ3ZWlyd2Vpcg", "--config", s.config(),
 		"--add-scram", "SCRAM-SHA-256=[name="+Writer+",password="+Password+"]", "--add-scram", "SCRAM-SHA-512=[name="+Writer+",password="+Password+"]")
 	if out, err := format.CombinedOutput(); err != nil {
 		t.Fatalf("format: %v\n%s", err, out)
 	}
-	s.Run()
-	s.AwaitReady()
+	s.Process = sinktest.Process{
+		Command: func() *exec.Cmd { return s.java("kafka.Kafka", s.config()) },
+		Log:     filepath.Join(s.Dir, "log"),
+		Serves: func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			client := s.client()
+			defer client.Close()
+			return client.Ping(ctx) == nil
+		},
+	}
+	s.Start(t)
 	return s
 }
 
@@ -108,16 +115,6 @@ func Program(t testing.TB, dir, name string) {
 // At returns what asks a broker that somebody else runs at address.
 func At(t testing.TB, address string) *Server { return &Server{t: t, Address: address} }
 
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func (s *Server) config() string { return filepath.Join(s.Dir, "server.properties") }
 
 func (s *Server) configure(c Config) {
@@ -130,17 +127,17 @@ func (s *Server) configure(c Config) {
 			advertised = append(advertised, name+"://"+shown)
 		}
 	}
-	controller := freeAddress(s.t)
+	controller := sinktest.FreeAddress(s.t)
 	add("DIRECT", "PLAINTEXT", s.Address, s.Address)
 	add("LOGIN", "SASL_PLAINTEXT", s.Login, s.Login)
 	add("CONTROLLER", "PLAINTEXT", controller, "")
 	if c.Proxy != nil {
-		address := freeAddress(s.t)
+		address := sinktest.FreeAddress(s.t)
 		s.Proxied = c.Proxy(address)
 		add("PROXIED", "PLAINTEXT", address, s.Proxied)
 	}
 	if c.Cert != "" {
-		s.Secure, s.Mutual = freeAddress(s.t), freeAddress(s.t)
+		s.Secure, s.Mutual = sinktest.FreeAddress(s.t), sinktest.FreeAddress(s.t)
 		add("SECURE", "SSL", s.Secure, s.Secure)
 		add("MUTUAL", "SSL", s.Mutual, s.Mutual)
 		s.keystore(&c)
@@ -181,9 +178,7 @@ func (s *Server) keystore(c *Config) {
 func (s *Server) write(name, text string) (path string) {
 	s.t.Helper()
 	path = filepath.Join(s.Dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	sinktest.WriteFile(s.t, path, text)
 	return path
 }
 
@@ -194,68 +189,6 @@ func (s *Server) java(class string, args ...string) *exec.Cmd {
 // arguments are those of java that run a class of the jars in a small heap.
 func arguments(jars, class string) []string {
 	return []string{"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", filepath.Join(jars, "*"), class}
-}
-
-// Run starts the process and does not wait until it serves.
-func (s *Server) Run() {
-	s.t.Helper()
-	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd, ended := s.java("kafka.Kafka", s.config()), make(chan struct{})
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		_ = cmd.Wait() // it ends by being killed
-		close(ended)
-	}()
-	s.cmd, s.ended = cmd, ended
-	s.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended already
-		<-ended
-	})
-}
-
-// Kill ends the process by SIGKILL.
-func (s *Server) Kill() {
-	s.t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.t.Fatal(err)
-	}
-	<-s.ended
-}
-
-// Restart starts a broker that was killed, and returns when it serves.
-func (s *Server) Restart() {
-	s.t.Helper()
-	s.Run()
-	s.AwaitReady()
-}
-
-// AwaitReady returns once the broker answers.
-func (s *Server) AwaitReady() {
-	s.t.Helper()
-	client := s.client()
-	defer client.Close()
-	for s.t.Context().Err() == nil {
-		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
-		err := client.Ping(ctx)
-		cancel()
-		if err == nil {
-			return
-		}
-		select {
-		case <-s.ended:
-			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
-			s.t.Fatalf("the broker ended:\n%s", log)
-		default:
-		}
-	}
-	s.t.Fatal(s.t.Context().Err())
 }
 
 // Client returns a client that the end of the test closes.
@@ -342,6 +275,15 @@ func (s *Server) Records(topic string) []*kgo.Record {
 				left--
 			}
 		})
+	}
+	return all
+}
+
+// Stored returns what a topic has of each record, each partition in its order.
+func (s *Server) Stored(topic string) (all []sinktest.Stored) {
+	s.t.Helper()
+	for _, r := range s.Records(topic) {
+		all = append(all, sinktest.Stored{ID: ID(r), Payload: string(r.Value)})
 	}
 	return all
 }

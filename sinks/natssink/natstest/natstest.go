@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -16,56 +14,44 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // Server is one nats-server.
 type Server struct {
+	sinktest.Process
 	// Address is host:port, the same after a restart.
 	Address string
 	// Dir is the folder of its configuration and its storage.
 	Dir string
 
-	t      testing.TB
-	binary string
-	cmd    *exec.Cmd
-	ended  chan struct{} // closed once it was waited for
-}
-
-// Binary returns the path of nats-server. Where it is missing the test is left out, and fails with CI=true.
-func Binary(t testing.TB) string {
-	t.Helper()
-	path, err := exec.LookPath("nats-server")
-	if err == nil {
-		return path
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("missing: nats-server")
-	}
-	t.Skip("left out, for want of nats-server (go install github.com/nats-io/nats-server/v2@latest)")
-	return ""
+	t testing.TB
 }
 
 // Start runs a server with JetStream. more is put into its configuration; a line that begins with "listen" in it replaces the
 // server's own choice of an address, and one that begins with "jetstream" its storage.
 func Start(t testing.TB, more string) *Server {
 	t.Helper()
-	s := &Server{t: t, binary: Binary(t), Dir: t.TempDir(), Address: FreeAddress(t)}
+	s := newServer(t)
 	s.Configure(more)
-	s.Run()
-	s.AwaitReady()
+	s.Start(t)
 	return s
 }
 
-// FreeAddress returns a loopback address that nobody uses.
-func FreeAddress(t testing.TB) string {
+func newServer(t testing.TB) *Server {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	binary := sinktest.Program(t, "nats-server", "go install github.com/nats-io/nats-server/v2@latest")
+	s := &Server{t: t, Dir: t.TempDir(), Address: sinktest.FreeAddress(t)}
+	s.Process = sinktest.Process{
+		Command: func() *exec.Cmd { return exec.Command(binary, "-c", s.config()) },
+		Log:     filepath.Join(s.Dir, "log"),
+		Serves:  func() bool { return sinktest.Listens(s.Address) },
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return s
 }
+
+func (s *Server) config() string { return filepath.Join(s.Dir, "nats.conf") }
 
 // Configure writes the configuration, which counts from the next start on.
 func (s *Server) Configure(more string) {
@@ -74,61 +60,7 @@ func (s *Server) Configure(more string) {
 	if !strings.Contains("\n"+more, "\njetstream") {
 		text += fmt.Sprintf("jetstream { store_dir: %q }\n", s.Dir)
 	}
-	if err := os.WriteFile(filepath.Join(s.Dir, "nats.conf"), []byte(text+more), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-}
-
-// Run starts the process and does not wait until it serves.
-func (s *Server) Run() {
-	s.t.Helper()
-	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer log.Close()
-	cmd, ended := exec.Command(s.binary, "-c", filepath.Join(s.Dir, "nats.conf")), make(chan struct{})
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		_ = cmd.Wait() // it ends by being killed
-		close(ended)
-	}()
-	s.cmd, s.ended = cmd, ended
-	s.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended already
-		<-ended
-	})
-}
-
-// Kill ends the process by SIGKILL.
-func (s *Server) Kill() {
-	s.t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.t.Fatal(err)
-	}
-	<-s.ended
-}
-
-// AwaitReady returns once the server takes connections.
-func (s *Server) AwaitReady() {
-	s.t.Helper()
-	for s.t.Context().Err() == nil {
-		conn, err := net.Dial("tcp", s.Address)
-		if err == nil {
-			conn.Close()
-			return
-		}
-		select {
-		case <-s.ended:
-			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
-			s.t.Fatalf("nats-server ended:\n%s", log)
-		default:
-		}
-	}
-	s.t.Fatal(s.t.Context().Err())
+	sinktest.WriteFile(s.t, s.config(), text+more)
 }
 
 // URL is the address for clients.
@@ -140,15 +72,12 @@ func Cluster(t testing.TB, n int) []*Server {
 	var all []*Server
 	var routes []string
 	for range n {
-		all = append(all, &Server{t: t, binary: Binary(t), Dir: t.TempDir(), Address: FreeAddress(t)})
-		routes = append(routes, FreeAddress(t))
+		all = append(all, newServer(t))
+		routes = append(routes, sinktest.FreeAddress(t))
 	}
 	for i, s := range all {
 		s.Configure(fmt.Sprintf("server_name: n%d\ncluster { name: c, listen: %q, routes: [ \"nats://%s\" ] }\n", i, routes[i], strings.Join(routes, `", "nats://`)))
-		s.Run()
-	}
-	for _, s := range all {
-		s.AwaitReady()
+		s.Start(t)
 	}
 	return all
 }
@@ -241,6 +170,15 @@ func Messages(t testing.TB, js jetstream.JetStream, stream string) []jetstream.M
 			}
 			return nil
 		})
+	}
+	return all
+}
+
+// Stored returns the records in a stream, in its order.
+func Stored(t testing.TB, js jetstream.JetStream, stream string) (all []sinktest.Stored) {
+	t.Helper()
+	for _, m := range Messages(t, js, stream) {
+		all = append(all, sinktest.Stored{ID: m.Headers().Get(jetstream.MsgIDHeader), Payload: string(m.Data())})
 	}
 	return all
 }

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // Password is that of every user who has one.
@@ -26,6 +28,7 @@ const Password = "s3cret-passw0rd"
 // Server is one PostgreSQL with the database weir, the superuser weir, who needs the password over TCP and none over the Unix
 // socket, and TLS where it was asked for.
 type Server struct {
+	sinktest.Process
 	// Address is host:port, the same after a restart.
 	Address string
 	// Dir is its folder, with the socket.
@@ -34,8 +37,6 @@ type Server struct {
 	t     testing.TB
 	bin   string
 	owner *syscall.Credential
-	cmd   *exec.Cmd
-	ended chan struct{} // closed once it was waited for
 }
 
 // binaries returns the folder of the server's programs. Where there is none the test is left out, and fails with CI=true.
@@ -54,17 +55,14 @@ func binaries(t testing.TB) string {
 		slices.Sort(found)
 		return filepath.Dir(found[len(found)-1])
 	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("missing: PostgreSQL")
-	}
-	t.Skip("left out, for want of PostgreSQL (Debian: apt-get install postgresql)")
+	sinktest.LeaveOut(t, "PostgreSQL", "Debian: apt-get install postgresql")
 	return ""
 }
 
 // Start makes a data folder and runs a server on it. more is put into its configuration.
 func Start(t testing.TB, more string) *Server {
 	t.Helper()
-	s := &Server{t: t, bin: binaries(t), Address: freeAddress(t)}
+	s := &Server{t: t, bin: binaries(t), Address: sinktest.FreeAddress(t)}
 	var err error
 	// Not t.TempDir, where other users may not enter: the server refuses to run as root.
 	if s.Dir, err = os.MkdirTemp("", "weir-postgres-"); err != nil {
@@ -83,21 +81,16 @@ func Start(t testing.TB, more string) *Server {
 		t.Fatal(err)
 	}
 	s.Write("data/postgresql.auto.conf", fmt.Sprintf("listen_addresses = '%s'\nport = %s\nunix_socket_directories = '%s'\n%s", host, port, s.Dir, more))
-	s.Run()
-	t.Cleanup(s.stop)
-	s.AwaitReady()
+	s.Process = sinktest.Process{
+		Command: func() *exec.Cmd { return s.command("postgres", "-D", s.data()) },
+		Log:     filepath.Join(s.Dir, "log"),
+		Serves:  s.serves,
+		Again:   "pre-existing shared memory block", // of children of one that was killed, which have not found that out yet
+		End:     syscall.SIGQUIT,                    // it ends its children at once
+	}
+	s.Start(t)
 	s.Exec("CREATE DATABASE weir")
 	return s
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func (s *Server) data() string { return filepath.Join(s.Dir, "data") }
@@ -141,9 +134,7 @@ func (s *Server) chown(path string) {
 func (s *Server) Write(name, text string) (path string) {
 	s.t.Helper()
 	path = filepath.Join(s.Dir, name)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	sinktest.WriteFile(s.t, path, text)
 	s.chown(path)
 	return path
 }
@@ -165,72 +156,16 @@ func (s *Server) do(program string, args ...string) {
 	}
 }
 
-// Run starts the server and does not wait until it serves.
-func (s *Server) Run() {
-	s.t.Helper()
-	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// serves tells whether the server lets in.
+func (s *Server) serves() bool {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, s.admin("postgres"))
 	if err != nil {
-		s.t.Fatal(err)
+		return false
 	}
-	defer log.Close()
-	cmd, ended := s.command("postgres", "-D", s.data()), make(chan struct{})
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		_ = cmd.Wait() // the tests end it
-		close(ended)
-	}()
-	s.cmd, s.ended = cmd, ended
-}
-
-// Kill ends the postmaster by SIGKILL. Its children find that out and end, too.
-func (s *Server) Kill() {
-	s.t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.t.Fatal(err)
-	}
-	<-s.ended
-}
-
-// Restart starts a server that was killed, and returns when it serves: it does not start while children of the one before hold
-// its shared memory.
-func (s *Server) Restart() {
-	s.t.Helper()
-	s.Run()
-	s.AwaitReady()
-}
-
-// stop ends the server at once, as SIGQUIT does.
-func (s *Server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended already
-	<-s.ended
-}
-
-// AwaitReady returns once the server serves.
-func (s *Server) AwaitReady() {
-	s.t.Helper()
-	for s.t.Context().Err() == nil {
-		ctx, cancel := context.WithTimeout(s.t.Context(), 5*time.Second)
-		conn, err := pgx.Connect(ctx, s.admin("postgres"))
-		if err == nil {
-			_ = conn.Close(ctx) // it was only to see
-			cancel()
-			return
-		}
-		cancel()
-		select {
-		case <-s.ended:
-			log, _ := os.ReadFile(filepath.Join(s.Dir, "log"))
-			if !strings.Contains(string(log), "pre-existing shared memory block") {
-				s.t.Fatalf("postgres ended:\n%s", log)
-			}
-			s.Run()
-		default:
-		}
-	}
-	s.t.Fatal(s.t.Context().Err())
+	_ = conn.Close(ctx) // it was only to see
+	return true
 }
 
 // admin is the address for the superuser, over the Unix socket.
@@ -245,11 +180,7 @@ func (s *Server) URL(user string) string { return "postgres://" + user + "@" + s
 // PasswordFile has the password, for who runs the test.
 func PasswordFile(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "password")
-	if err := os.WriteFile(path, []byte(Password+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return sinktest.File(t, Password+"\n")
 }
 
 // Connect returns a connection of the superuser to the database weir, which the end of the test closes.
@@ -284,4 +215,25 @@ func (s *Server) Exec(statements ...string) {
 			s.t.Fatal(err)
 		}
 	}
+}
+
+// Stored returns the records in the table weir_records, in no order.
+func (s *Server) Stored() []sinktest.Stored {
+	s.t.Helper()
+	conn := s.Connect()
+	defer conn.Close(s.t.Context())
+	found, err := conn.Query(s.t.Context(), "SELECT record_id, payload FROM weir_records")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	all, err := pgx.CollectRows(found, func(row pgx.CollectableRow) (r sinktest.Stored, err error) {
+		var payload []byte
+		err = row.Scan(&r.ID, &payload)
+		r.Payload = string(payload)
+		return r, err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all
 }

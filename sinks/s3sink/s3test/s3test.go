@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -23,6 +22,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/weir-agent/weir/sinks/sinktest"
 )
 
 // AccessKey and SecretKey are those of the server's root user, Region its region.
@@ -34,6 +35,7 @@ const (
 
 // Server is one versitygw.
 type Server struct {
+	sinktest.Process
 	// Address is host:port, the same after a restart.
 	Address string
 	// Dir has the objects, a folder a bucket.
@@ -41,99 +43,28 @@ type Server struct {
 
 	t      testing.TB
 	binary string
-	args   []string
-	cmd    *exec.Cmd
-	ended  chan struct{} // closed once it was waited for
-}
-
-// Binary returns the path of versitygw. Where it is missing the test is left out, and fails with CI=true.
-func Binary(t testing.TB) string {
-	t.Helper()
-	path, err := exec.LookPath("versitygw")
-	if err == nil {
-		return path
-	}
-	if os.Getenv("CI") == "true" {
-		t.Fatal("missing: versitygw")
-	}
-	t.Skip("left out, for want of versitygw (go install github.com/versity/versitygw/cmd/versitygw@latest)")
-	return ""
 }
 
 // Start runs a server; args are more of its global options.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s := &Server{t: t, binary: Binary(t), Dir: filepath.Join(t.TempDir(), "objects"), Address: freeAddress(t), args: args}
+	binary := sinktest.Program(t, "versitygw", "go install github.com/versity/versitygw/cmd/versitygw@latest")
+	s := &Server{t: t, binary: binary, Dir: filepath.Join(t.TempDir(), "objects"), Address: sinktest.FreeAddress(t)}
 	if err := os.Mkdir(s.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.Run()
-	s.AwaitReady()
+	args = append([]string{"--port", s.Address, "--region", Region, "--keep-alive", "--quiet"}, append(args, "posix", s.Dir)...)
+	s.Process = sinktest.Process{
+		Command: func() *exec.Cmd {
+			cmd := exec.Command(binary, args...)
+			cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
+			return cmd
+		},
+		Log:    s.Dir + ".log",
+		Serves: func() bool { return sinktest.Listens(s.Address) },
+	}
+	s.Start(t)
 	return s
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-// Run starts the process and does not wait until it serves.
-func (s *Server) Run() {
-	s.t.Helper()
-	log, err := os.OpenFile(s.Dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer log.Close()
-	args := append([]string{"--port", s.Address, "--region", Region, "--keep-alive", "--quiet"}, s.args...)
-	cmd, ended := exec.Command(s.binary, append(args, "posix", s.Dir)...), make(chan struct{})
-	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY="+AccessKey, "ROOT_SECRET_KEY="+SecretKey)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		s.t.Fatal(err)
-	}
-	go func() {
-		_ = cmd.Wait() // it ends by being killed
-		close(ended)
-	}()
-	s.cmd, s.ended = cmd, ended
-	s.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended already
-		<-ended
-	})
-}
-
-// Kill ends the process by SIGKILL.
-func (s *Server) Kill() {
-	s.t.Helper()
-	if err := s.cmd.Process.Kill(); err != nil {
-		s.t.Fatal(err)
-	}
-	<-s.ended
-}
-
-// AwaitReady returns once the server takes connections.
-func (s *Server) AwaitReady() {
-	s.t.Helper()
-	for s.t.Context().Err() == nil {
-		conn, err := net.Dial("tcp", s.Address)
-		if err == nil {
-			conn.Close()
-			return
-		}
-		select {
-		case <-s.ended:
-			log, _ := os.ReadFile(s.Dir + ".log")
-			s.t.Fatalf("versitygw ended:\n%s", log)
-		default:
-		}
-	}
-	s.t.Fatal(s.t.Context().Err())
 }
 
 // URL is the address for clients.
@@ -167,11 +98,7 @@ func (s *Server) MakeBucket(name string) {
 // SecretFile has the secret key.
 func SecretFile(t testing.TB) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(path, []byte(SecretKey+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return sinktest.File(t, SecretKey+"\n")
 }
 
 // Object is one object as the server gives it.
