@@ -145,32 +145,42 @@ func passes(err error) bool {
 }
 
 // Messages returns all that is in a stream, in its order.
-func Messages(t testing.TB, js jetstream.JetStream, stream string) []jetstream.Msg {
+func Messages(t testing.TB, js jetstream.JetStream, stream string) (all []jetstream.Msg) {
 	t.Helper()
-	want := Info(t, js, stream).State.Msgs
-	var all []jetstream.Msg
-	for uint64(len(all)) < want {
-		all = all[:0] // a consumer that lost its server begins anew
-		await(t, func(ctx context.Context) error {
-			c, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
+	want := int(Info(t, js, stream).State.Msgs)
+	await(t, func(ctx context.Context) error {
+		all = nil // an ask that failed halfway is begun anew
+		last := uint64(0)
+		c, err := js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
+		if err != nil {
+			return err
+		}
+		for len(all) < want {
+			got, err := c.FetchNoWait(min(want-len(all), 1000))
 			if err != nil {
 				return err
 			}
-			for uint64(len(all)) < want {
-				got, err := c.FetchNoWait(int(min(want-uint64(len(all)), 1000)))
+			before := len(all)
+			for m := range got.Messages() {
+				all = append(all, m)
+				at, err := m.Metadata()
 				if err != nil {
-					return err
+					t.Fatal(err)
 				}
-				for m := range got.Messages() {
-					all = append(all, m)
+				if at.Sequence.Stream <= last {
+					t.Fatalf("message %d of the stream was read after message %d", at.Sequence.Stream, last)
 				}
-				if err := got.Error(); err != nil {
-					return err
-				}
+				last = at.Sequence.Stream
 			}
-			return nil
-		})
-	}
+			if err := got.Error(); err != nil {
+				return err
+			}
+			if len(all) == before && ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		return nil
+	})
 	return all
 }
 
