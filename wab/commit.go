@@ -50,19 +50,19 @@ const (
 	gatherRounds = 1000
 )
 
-// gatherMore lets a group gather on for a moment where the last one was shared by at least twice as many appends: those
+// gatherMore lets a group gather on for a moment where the last one was shared by at least twice as many appends with twice as many records: those
 // producers have just got their acks, and their next records are on the way. Without it a few records
 // would have a sync of their own, and all others wait for the one after it. A lone producer never waits. It
 // reports whether mu was released; then the caller looks anew.
 func (s *Shard) gatherMore(g *group) bool {
-	if g.waited || 2*g.appends > s.lastAppends {
+	if g.waited || 2*g.appends > s.lastAppends || 2*g.count > s.lastRecords {
 		return false
 	}
 	g.waited = true
 	s.syncing = true // the turn that this group is about to use
-	want, most := s.lastAppends, min(gatherMost, s.lastSync/gatherShare)
+	wantAppends, wantRecords, most := s.lastAppends, s.lastRecords, min(gatherMost, s.lastSync/gatherShare)
 	began := time.Now()
-	for rounds := 0; rounds < gatherRounds && time.Since(began) < most && g == s.gather && g.appends < want; rounds++ {
+	for rounds := 0; rounds < gatherRounds && time.Since(began) < most && g == s.gather && g.appends < wantAppends && g.count < wantRecords; rounds++ {
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()
@@ -139,7 +139,7 @@ func (s *Shard) write(g *group) {
 	f.tail = g.end
 	s.gather, s.writing = nil, g
 	if g.durable {
-		s.lastAppends = g.appends
+		s.lastAppends, s.lastRecords = g.appends, g.count
 	}
 	file := f.file
 	s.mu.Unlock()

@@ -1,6 +1,7 @@
 package wab
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,21 +23,25 @@ func TestGathersOnForThoseWhoShared(t *testing.T) {
 		for _, tc := range []struct {
 			name    string
 			last    int // appends of the last group
+			records int // of the last group
 			appends int
+			each    int // records of an append
 			waits   bool
 		}{
-			{"lone", 1, 1, false},
-			{"one of two", 2, 1, true},
-			{"one of three", 3, 1, true},
-			{"two of three", 3, 2, false},
-			{"one of many", 64, 1, true},
+			{"lone", 1, 1, 1, 1, false},
+			{"one of two", 2, 2, 1, 1, true},
+			{"one of three", 3, 3, 1, 1, true},
+			{"two of three", 3, 3, 2, 1, false},
+			{"one of many", 64, 64, 1, 1, true},
+			{"all records of three appends in one", 3, 30, 1, 30, false},
+			{"half of the records of four appends in one", 4, 40, 1, 20, true},
 		} {
 			s.mu.Lock()
-			s.lastAppends, s.lastSync = tc.last, time.Second
+			s.lastAppends, s.lastRecords, s.lastSync = tc.last, tc.records, time.Second
 			s.mu.Unlock()
 			var tickets []Ticket
 			for range tc.appends {
-				ticket, err := s.Append(record.Durable, []byte("x"))
+				ticket, err := s.Append(record.Durable, slices.Repeat([][]byte{[]byte("x")}, tc.each)...)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"runtime"
 	"slices"
 	"time"
 
@@ -59,7 +58,6 @@ func (r *Reader) Close() error {
 // error is one of reading: Next may be called again, and after some attempts passes what cannot be read as damage.
 func (r *Reader) Next(dst []record.Record, maxRecords, maxBytes int, end Position) ([]record.Record, error) {
 	first := len(dst)
-	var slab []byte
 	bytes := 0
 	for len(dst)-first < maxRecords {
 		it, err := r.peek(end)
@@ -70,32 +68,53 @@ func (r *Reader) Next(dst []record.Record, maxRecords, maxBytes int, end Positio
 		if bytes += n; bytes > maxBytes && len(dst) > first {
 			return dst, nil
 		}
-		if cap(slab)-len(slab) < n {
-			more := int(min(slabBytes, r.w.sc.Limit()-r.w.sc.Offset())) // what may still come in this segment
-			slab = make([]byte, 0, max(n, min(maxBytes, n+more, slabBytes)))
-		}
-		at := len(slab)
-		slab = append(slab, it.Payload...)
-		payload := slab[at : at+n : at+n]
-		dst = append(dst, record.Record{
-			Coordinate: record.Coordinate{Segment: r.seg.addr, Index: it.Index, ID: r.hasher.ID(r.seg.addr, it.Index, payload)},
-			Payload:    payload,
-			Appended:   time.Unix(0, it.Time),
-		})
+		dst = r.add(dst, it.Index, slices.Clip(slices.Clone(it.Payload)), time.Unix(0, it.Time))
 		r.pending = segment.Item{}
-		r.pos.Index = it.Index + 1
-		if (len(dst)-first)%yieldRecords == 0 {
-			runtime.Gosched()
+		for bytes < maxBytes && len(dst)-first < maxRecords {
+			had := len(dst)
+			dst, n = r.run(dst, maxRecords-(had-first), maxBytes-bytes, end)
+			if bytes += n; len(dst) == had {
+				break
+			}
 		}
 	}
 	return dst, nil
 }
 
-// yieldRecords is after how many records a reader lets others run: an ack never waits for the drain, and what reads
-// a backlog is busy for milliseconds on end.
-const yieldRecords = 32
+// run appends records that follow in their group, as many as are in memory, verify and have room; all others are for peek. It returns their
+// payload bytes, too. What it saves is that each record is an item of its own.
+func (r *Reader) run(dst []record.Record, maxRecords, maxBytes int, end Position) ([]record.Record, int) {
+	if end != (Position{}) {
+		if !r.pos.Before(end) {
+			return dst, 0
+		}
+		if end.Segment == r.pos.Segment {
+			maxRecords = int(min(uint64(maxRecords), end.Index-r.pos.Index))
+		}
+	}
+	n, run := r.w.run(maxRecords, min(maxBytes, slabBytes))
+	run = append([]byte(nil), run...) // one allocation, which is not cleared before
+	at, size := time.Unix(0, r.w.sc.Time()), 0
+	for range n {
+		var payload []byte
+		payload, run = segment.NextPayload(run)
+		size += len(payload)
+		dst = r.add(dst, r.pos.Index, payload, at)
+	}
+	return dst, size
+}
 
-// slabBytes is how many payload bytes share one allocation.
+// add appends one record, of which payload is the caller's to keep.
+func (r *Reader) add(dst []record.Record, index uint64, payload []byte, at time.Time) []record.Record {
+	r.pos.Index = index + 1
+	return append(dst, record.Record{
+		Coordinate: record.Coordinate{Segment: r.seg.addr, Index: index, ID: r.hasher.ID(r.seg.addr, index, payload)},
+		Payload:    payload,
+		Appended:   at,
+	})
+}
+
+// slabBytes is how many payload bytes share one allocation, at most.
 const slabBytes = 64 << 10
 
 // peek returns the next record without taking it, or an item of kind End where there is none.

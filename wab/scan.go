@@ -41,6 +41,17 @@ func (w *window) next() (segment.Item, error) {
 	}
 }
 
+// run returns the bytes of the records that the scanner's Run takes off what is in memory, and their number. They are valid until the next call.
+func (w *window) run(maxRecords, maxBytes int) (n int, run []byte) {
+	at := w.sc.Offset() - w.from
+	if at < 0 || at > int64(len(w.buf)) {
+		return 0, nil
+	}
+	b := w.buf[at:]
+	n, size := w.sc.Run(b, maxRecords, maxBytes)
+	return n, b[:size]
+}
+
 // fill makes at least need bytes at the scanner's offset available.
 func (w *window) fill(need int64) error {
 	off := w.sc.Offset()

@@ -54,11 +54,12 @@ type Shard struct {
 	// recovery found.
 	savedHighest uint64
 	leftovers    []*segmentFile
-	cursorFile   cursorFile     // the keeper's
-	lastAppends  int            // of the last group with Durable records
-	lastSync     time.Duration  // what the last sync took
-	dirtySince   time.Time      // the oldest unsynced byte is younger than that
-	recyclable   []*segmentFile // files to be used again; the preparer takes them
+	cursorFile   cursorFile // the keeper's
+	// lastAppends and lastRecords are those of the last group with Durable records.
+	lastAppends, lastRecords int
+	lastSync                 time.Duration  // what the last sync took
+	dirtySince               time.Time      // the oldest unsynced byte is younger than that
+	recyclable               []*segmentFile // files to be used again; the preparer takes them
 
 	hot     hotTail // has its own lock
 	health  health

@@ -105,13 +105,19 @@ func ComputeID(segment string, index uint64, payload []byte) ID {
 // IDHasher computes ids without an allocation for each; the zero value is
 // ready. It must not be used by two goroutines at once.
 type IDHasher struct {
-	buf []byte
+	segment string
+	buf     []byte // what is hashed in front of the index, and room for the rest
 }
 
 // ID returns what ComputeID returns.
 func (h *IDHasher) ID(segment string, index uint64, payload []byte) ID {
-	h.buf = binary.LittleEndian.AppendUint64(h.buf[:0], uint64(len(segment)))
-	h.buf = append(h.buf, segment...)
+	if n := 8 + len(segment); segment == h.segment && len(h.buf) > n {
+		h.buf = h.buf[:n]
+	} else {
+		h.buf = binary.LittleEndian.AppendUint64(h.buf[:0], uint64(len(segment)))
+		h.buf = append(h.buf, segment...)
+		h.segment = segment
+	}
 	h.buf = binary.LittleEndian.AppendUint64(h.buf, index)
 	h.buf = binary.LittleEndian.AppendUint64(h.buf, uint64(len(payload)))
 	if len(payload) <= 4096 {

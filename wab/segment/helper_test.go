@@ -87,12 +87,35 @@ func scan(t testing.TB, b []byte, nonce uint64) []segment.Item {
 	sc := segment.NewScanner(nonce, segment.HeaderBytes, 1, limit)
 	var items []segment.Item
 	end := int64(0) // of the bytes that the scanner is given
+	var run []byte  // what Run takes off them, which Next must say too
+	left := 0
 	for calls := 0; ; calls++ {
 		if calls > 3*len(b)+16 {
 			t.Fatalf("the scanner does not come to an end: %d calls for %d bytes", calls, len(b))
 		}
 		from := sc.Offset()
-		it, need := sc.Next(b[min(from, limit):max(end, min(from, limit))])
+		given := b[min(from, limit):max(end, min(from, limit))]
+		if left == 0 {
+			ahead := *sc
+			n, size := ahead.Run(given, 3, 1<<10)
+			left, run = n, given[:size]
+			if ahead.Offset() != from+size || ahead.Index() != sc.Index()+uint64(n) {
+				t.Fatalf("a run of %d records, %d bytes, went from record %d at %d to %d at %d", n, size, sc.Index(), from, ahead.Index(), ahead.Offset())
+			}
+		}
+		index := sc.Index()
+		it, need := sc.Next(given)
+		if left > 0 {
+			var payload []byte
+			payload, run = segment.NextPayload(run)
+			left--
+			if it.Kind != segment.Record || it.Index != index || it.Time != sc.Time() || !bytes.Equal(it.Payload, payload) {
+				t.Fatalf("a run has record %d of %d bytes, Next has %+v", index, len(payload), it)
+			}
+			if left == 0 && len(run) > 0 {
+				t.Fatalf("%d bytes behind a run", len(run))
+			}
+		}
 		if off := sc.Offset(); off > max(limit, segment.HeaderBytes) || off < from {
 			t.Fatalf("the scanner went from %d to %d, its limit is %d", from, off, limit)
 		} else if need > 0 {

@@ -130,6 +130,40 @@ func (s *Scanner) Next(b []byte) (Item, int) {
 	}
 }
 
+// Run takes whole records off the front of b, the bytes at Offset, as long as they stand in the group that the scan is in and verify: at
+// most maxRecords, of at most maxBytes payload bytes in all. It returns how many, and how many bytes of b they are, from which NextPayload
+// gets them one by one; the first has the index that Index returned before. None means that Next has to say what comes, or that the first is over maxBytes.
+func (s *Scanner) Run(b []byte, maxRecords, maxBytes int) (records int, size int64) {
+	if s.state != inGroup {
+		return 0, 0
+	}
+	for records < maxRecords && s.next <= s.last {
+		rest, room := b[size:], s.end-s.off
+		if room <= recordOverhead || len(rest) < recordOverhead {
+			break
+		}
+		n, ok := parseRecordLength(rest, room)
+		if !ok || n > int64(maxBytes) || int64(len(rest)) < recordOverhead+n || !s.verifies(rest[:recordOverhead+n], s.next) {
+			break
+		}
+		records++
+		maxBytes -= int(n)
+		size += recordOverhead + n
+		s.off += recordOverhead + n
+		s.next++
+	}
+	return records, size
+}
+
+// Time is the append time of the group that the scan is in, Unix nanoseconds.
+func (s *Scanner) Time() int64 { return s.time }
+
+// NextPayload returns the payload of the first record of a run, and what is behind it.
+func NextPayload(run []byte) (payload, rest []byte) {
+	end := recordOverhead + int(binary.LittleEndian.Uint32(run))
+	return run[recordOverhead:end:end], run[end:]
+}
+
 // Each step returns an item (done), or how many bytes it needs, or neither when
 // it moved on without a finding.
 
