@@ -88,6 +88,7 @@ type shardFeed struct {
 	marks  []wab.Position
 	part   []record.Record // of the first of these batches
 	end    wab.Position    // of the last batch
+	last   int             // records of the last batch
 
 	over *record.Record // read, but too large for the batch before it
 }
@@ -126,6 +127,7 @@ func (f *shardFeed) cut(ctx context.Context) (batch, error) {
 		return f.done(b), nil
 	}
 	size := 0
+	b.records = make([]record.Record, 0, min(f.last+f.last/4, f.opts.BatchRecords))
 	if f.over != nil {
 		b.records, size = append(b.records, *f.over), len(f.over.Payload)
 		f.over = nil
@@ -147,7 +149,7 @@ func (f *shardFeed) cut(ctx context.Context) (batch, error) {
 // done makes b the last batch.
 func (f *shardFeed) done(b batch) batch {
 	if len(b.records) > 0 {
-		f.end = b.end
+		f.end, f.last = b.end, len(b.records)
 	}
 	return b
 }

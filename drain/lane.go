@@ -155,7 +155,7 @@ func (r *round) part() {
 	}
 }
 
-// runFeed hands batches to the loop.
+// runFeed hands batches to the loop. It is to be a goroutine of its own.
 func (r *round) runFeed(ctx context.Context, f feed) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -164,6 +164,7 @@ func (r *round) runFeed(ctx context.Context, f feed) {
 		}
 	}()
 	defer f.close() // read only
+	ownThread()
 	for ctx.Err() == nil {
 		b, err := f.next(ctx)
 		switch {

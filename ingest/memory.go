@@ -9,8 +9,8 @@ import (
 // charged to the budget; MaxConnections bounds it.
 const firstSlabBytes = 16 << 10
 
-// readAheadSlabBytes is what a connection whose peer sends a lot reads into.
-const readAheadSlabBytes = 64 << 10
+// readAheadSlabBytes is what a connection whose peer sends a lot reads into: 256 frames of 256 bytes at a time, so that they become one group.
+const readAheadSlabBytes = 128 << 10
 
 // slabClasses are the sizes of read buffers. The last one holds the largest
 // frame: 16 MiB of payload, header and trailer.

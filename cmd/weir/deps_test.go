@@ -64,7 +64,7 @@ var edges = map[string][]string{
 
 	"weida/broker/wabstore": {"weida/broker", "weida/wire", "wab", "wab/record"},
 
-	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter"},
+	"drain":            {"wab", "sinks", "wab/record", "drain/deadletter", "golang.org/x/sys/unix"},
 	"drain/deadletter": {"wab/record", "wab/vfs", "wab/segment"},
 
 	"conformance":                 {"ingest/frame", "wab/record", "weida/wire"},

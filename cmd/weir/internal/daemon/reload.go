@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -105,6 +107,12 @@ func (d *Daemon) tune(cfg config.Config) {
 		if err := level.UnmarshalText([]byte(cfg.Log.Level)); err == nil { // it was checked
 			d.level.Set(level)
 		}
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		// One more than there are processors: the drain reads back on a thread that the kernel puts behind the others, which must not wait for
+		// Go's scheduler to take the processor from it.
+		runtime.SetDefaultGOMAXPROCS()
+		runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	}
 	debug.SetGCPercent(cmp.Or(cfg.Runtime.GOGC, d.gogc))
 	debug.SetMemoryLimit(cmp.Or(int64(cfg.Runtime.MemoryLimit), d.memoryLimit))
