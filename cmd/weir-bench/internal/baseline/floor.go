@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-agent/weir/ingest/frame"
+	"github.com/weir-agent/weir/wab/record"
 )
 
 // lookMillis is how long the reader waits for its connections before it looks whether it is to end.
@@ -26,10 +27,12 @@ const floorBuffer = 512 << 10
 
 // Floor is the least that a server can do which keeps the promise of a Durable ack on this machine: one thread reads every connection as epoll finds it ready, checks the CRC of each
 // payload and copies it into a group; another one writes the group into a zero-filled file that it uses in a ring, calls fdatasync, and writes the acks of the group, one write for each
-// connection. It has no recovery, no drain, no bounds and no fairness: what a server with these does beyond it is their cost.
+// connection. What is Buffered the first thread writes and acks itself. It has no recovery, no drain, no bounds and no fairness: what a server with these does beyond it is their cost.
 //
-// It speaks the wire as far as weir-bench does: Push and PushBatch, each of which fits into its buffer. It serves until ctx ends.
-func Floor(ctx context.Context, dir string, ready io.Writer) error {
+// With keys a third thread computes the key of each Durable record, which no delivery can do without, behind the acks and not far behind.
+//
+// It speaks the wire as far as weir-bench does: Push and PushBatch, each of which fits into its buffer, on connections of one tier each. It serves until ctx ends.
+func Floor(ctx context.Context, dir string, keys bool, ready io.Writer) error {
 	file, err := zeroFile(filepath.Join(dir, "floor"))
 	if err != nil {
 		return err
@@ -49,12 +52,21 @@ func Floor(ctx context.Context, dir string, ready io.Writer) error {
 	}
 	committed := make(chan error, 1)
 	go func() { committed <- s.commit() }()
+	var hashing sync.WaitGroup
+	if keys {
+		s.hash, s.hashed = make(chan []byte, groupsAhead), make(chan []byte, groupsAhead+2)
+		hashing.Go(s.keys)
+	}
 	_, err = fmt.Fprintln(ready, "ready")
 	if err == nil {
 		err = s.read(ctx)
 	}
 	close(s.wake)
 	err = errors.Join(err, <-committed)
+	if keys {
+		close(s.hash)
+		hashing.Wait()
+	}
 	for fd := range s.conns {
 		err = errors.Join(err, unix.Close(fd))
 	}
@@ -67,6 +79,10 @@ type floor struct {
 	listener int
 	conns    map[int]*floorConn // the reader's
 	wake     chan struct{}      // holds one token while a group gathers
+	plain    []byte             // Buffered records of one read; the reader's, as plainAt is
+	plainAt  int64
+	// hash takes the groups whose keys are due, hashed gives their memory back; nil without keys.
+	hash, hashed chan []byte
 
 	mu    sync.Mutex
 	group []byte
@@ -78,8 +94,12 @@ type floorConn struct {
 	fd   int
 	buf  []byte
 	n    int    // bytes in buf
-	acks []byte // of its frames in the group that gathers; guarded by the lock of floor
+	acks []byte // of its Durable frames in the group that gathers; guarded by the lock of floor
+	now  []byte // of its Buffered frames
 }
+
+// groupsAhead is how many groups the keys may be behind.
+const groupsAhead = 16
 
 func listenFloor(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -159,6 +179,9 @@ func (s *floor) take(c *floorConn) error {
 		return err
 	}
 	c.n = copy(c.buf, c.buf[used:c.n])
+	if len(s.plain) > 0 {
+		return s.writePlain(c)
+	}
 	if used > 0 {
 		select {
 		case s.wake <- struct{}{}:
@@ -166,6 +189,40 @@ func (s *floor) take(c *floorConn) error {
 		}
 	}
 	return nil
+}
+
+// writePlain writes the Buffered records of one read and their acks.
+func (s *floor) writePlain(c *floorConn) error {
+	if s.plainAt+int64(len(s.plain)) > fileBytes {
+		s.plainAt = 0
+	}
+	if _, err := s.file.WriteAt(s.plain, s.plainAt); err != nil {
+		return fmt.Errorf("baseline: %w", err)
+	}
+	s.plainAt += int64(len(s.plain))
+	_, err := unix.Write(c.fd, c.now)
+	s.plain, c.now = s.plain[:0], c.now[:0]
+	if err != nil && !errors.Is(err, unix.EPIPE) {
+		return fmt.Errorf("baseline: %w", err)
+	}
+	return nil
+}
+
+// keys computes the keys of the records of each group, on a thread that the kernel puts behind the others.
+func (s *floor) keys() {
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 5) // it is slower where that is refused
+	var hasher record.IDHasher
+	index := uint64(0)
+	for group := range s.hash {
+		for b := group; len(b) > 0; {
+			n := binary.LittleEndian.Uint32(b)
+			index++
+			hasher.ID(keySegment, index, b[4:4+n])
+			b = b[4+n:]
+		}
+		s.hashed <- group
+	}
 }
 
 // frames puts the frames at the start of the buffer into the group and returns how many bytes they took. s.mu is held.
@@ -186,12 +243,18 @@ func (s *floor) frames(c *floorConn) (used int, err error) {
 		if crc32.ChecksumIEEE(payload) != binary.LittleEndian.Uint32(b[frame.HeaderLen+h.PayloadLen:]) {
 			return used, errors.New("baseline: a payload with another CRC")
 		}
-		s.group = append(s.group, payload...)
+		to, acks := &s.group, &c.acks
+		if h.Durability == record.Buffered {
+			to, acks = &s.plain, &c.now
+		}
 		if h.Type == frame.PushBatch {
 			records := int(binary.LittleEndian.Uint16(payload[1:])) // behind the version
-			c.acks = frame.AppendAckBatch(c.acks, records, func(int) bool { return true })
+			*to = append(*to, payload[frame.BatchPrefixBytes:]...)  // each with its length
+			*acks = frame.AppendAckBatch(*acks, records, func(int) bool { return true })
 		} else {
-			c.acks = frame.AppendAck(c.acks)
+			*to = binary.LittleEndian.AppendUint32(*to, uint32(len(payload)))
+			*to = append(*to, payload...)
+			*acks = frame.AppendAck(*acks)
 		}
 		used += h.FrameLen()
 	}
@@ -234,6 +297,14 @@ func (s *floor) commit() error {
 			// A client that reads its acks leaves room for those of one window.
 			if _, err := unix.Write(c.fd, acks[i]); err != nil && !errors.Is(err, unix.EPIPE) && !errors.Is(err, unix.EBADF) {
 				return fmt.Errorf("baseline: %w", err)
+			}
+		}
+		if s.hash != nil {
+			s.hash <- group
+			select {
+			case spare = <-s.hashed:
+			default:
+				spare = nil
 			}
 		}
 	}

@@ -3,6 +3,7 @@ package baseline
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"path/filepath"
 	"testing"
@@ -14,17 +15,26 @@ import (
 
 // TestFloorAnswersEveryFrame: each shape of load gets an ack for each record, and the payloads are in the file.
 func TestFloorAnswersEveryFrame(t *testing.T) {
+	for _, keys := range []bool{false, true} {
+		t.Run(fmt.Sprintf("keys=%v", keys), func(t *testing.T) { testFloor(t, keys) })
+	}
+}
+
+func testFloor(t *testing.T, keys bool) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	ended := make(chan error, 1)
-	go func() { ended <- Floor(ctx, dir, w) }()
+	go func() { ended <- Floor(ctx, dir, keys, w) }()
 	if line, err := bufio.NewReader(r).ReadString('\n'); err != nil || line != "ready\n" {
 		t.Fatalf("got %q, %v", line, err)
 	}
-	for _, c := range []struct{ connections, inFlight, batch int }{{1, 1, 1}, {8, 1, 1}, {2, 64, 1}, {2, 4, 1000}} {
+	for _, c := range []struct {
+		connections, inFlight, batch int
+		tier                         record.Durability
+	}{{1, 1, 1, record.Durable}, {8, 1, 1, record.Durable}, {2, 64, 1, record.Durable}, {2, 4, 1000, record.Durable}, {1, 1, 1, record.Buffered}, {2, 4, 100, record.Buffered}} {
 		got, err := load.Run(t.Context(), load.Options{
-			Socket: filepath.Join(dir, "floor.sock"), Connections: c.connections, InFlight: c.inFlight, Batch: c.batch, Tier: record.Durable, Bytes: 100, Frames: 50, Duration: time.Minute,
+			Socket: filepath.Join(dir, "floor.sock"), Connections: c.connections, InFlight: c.inFlight, Batch: c.batch, Tier: c.tier, Bytes: 100, Frames: 50, Duration: time.Minute,
 		})
 		if want := int64(c.connections * c.batch * 50); err != nil || got.Records != want || got.Failed != 0 {
 			t.Errorf("%+v: %d acked, %d failed, %v; want %d", c, got.Records, got.Failed, err, want)

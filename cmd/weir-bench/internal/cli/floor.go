@@ -22,30 +22,35 @@ import (
 const floorServe = "floor-serve"
 
 func newFloorServe(out io.Writer) *cobra.Command {
-	return &cobra.Command{
+	keys := false
+	cmd := &cobra.Command{
 		Use: floorServe + " DIR", Short: "Serve the floor of ingest (ingest runs it)", Hidden: true, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return baseline.Floor(cmd.Context(), args[0], out) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return baseline.Floor(cmd.Context(), args[0], keys, out)
+		},
 	}
+	cmd.Flags().BoolVar(&keys, "keys", false, "compute the key of each record, too")
+	return cmd
 }
 
 // floors are the shapes of ingest against the least that a server can do, each in a process of its own, as the daemon is.
 func (c *common) floors() []measure {
 	var cases []measure
 	for _, s := range shapes() {
-		if s.tier != record.Durable {
-			continue
+		cases = append(cases, measure{"floor of " + s.name, func(ctx context.Context, dir string) (report.Sample, error) { return c.floor(ctx, dir, s, false) }})
+		if s.inFlight > 1 && s.tier == record.Durable {
+			cases = append(cases, measure{"floor with keys of " + s.name, func(ctx context.Context, dir string) (report.Sample, error) { return c.floor(ctx, dir, s, true) }})
 		}
-		cases = append(cases, measure{"floor of " + s.name, func(ctx context.Context, dir string) (report.Sample, error) { return c.floor(ctx, dir, s) }})
 	}
 	return cases
 }
 
-func (c *common) floor(ctx context.Context, dir string, s shape) (sample report.Sample, err error) {
+func (c *common) floor(ctx context.Context, dir string, s shape, keys bool) (sample report.Sample, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return sample, err
 	}
-	cmd := exec.CommandContext(ctx, self, floorServe, dir)
+	cmd := exec.CommandContext(ctx, self, floorServe, dir, fmt.Sprintf("--keys=%v", keys))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
