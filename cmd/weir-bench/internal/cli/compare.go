@@ -31,6 +31,7 @@ func newCompare(out io.Writer) *cobra.Command {
 	c.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		rep := report.New("compare: acks for durable records", time.Now())
+		rep.RecordBytes = c.bytes
 		var missing []error
 		for range c.passes {
 			missing = nil

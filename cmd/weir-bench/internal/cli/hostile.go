@@ -42,6 +42,7 @@ func (c *common) hostile(ctx context.Context, out io.Writer, dir string, peers i
 		return err
 	}
 	rep := report.New("hostile peers", time.Now())
+	rep.RecordBytes = c.bytes
 	var n load.HostileCounts
 	honest := load.Options{Socket: d.Socket, Connections: 1, InFlight: 1, Batch: 1, Tier: record.Durable, Bytes: c.bytes, Duration: c.duration}
 	for range c.passes {

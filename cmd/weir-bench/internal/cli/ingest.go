@@ -27,6 +27,7 @@ type measure struct {
 // runAll makes the passes: each runs all cases in turn, so that the machine's moods fall on all of them.
 func (c *common) runAll(ctx context.Context, title string, cases []measure) (report.Report, error) {
 	r := report.New(title, time.Now())
+	r.RecordBytes = c.bytes
 	for pass := range c.passes + 1 { // the first one warms up
 		for _, m := range cases {
 			dir, remove, err := c.workDir()

@@ -36,6 +36,7 @@ func newLatency(out io.Writer) *cobra.Command {
 			return err
 		}
 		rep := report.New("latency, durable, 4 connections, open loop", time.Now())
+		rep.RecordBytes = c.bytes
 		for range c.passes {
 			for _, rate := range rates {
 				r, err := load.Run(cmd.Context(), load.Options{

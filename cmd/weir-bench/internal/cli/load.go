@@ -38,6 +38,7 @@ func newLoad(out io.Writer) *cobra.Command {
 			return err
 		}
 		rep := report.New("load", time.Now())
+		rep.RecordBytes = o.Bytes
 		rep.Add(fmt.Sprintf("%s, %d x %d in flight, %d a frame", tier, o.Connections, o.InFlight, o.Batch), report.Sample{Result: r})
 		return rep.Table(out)
 	}

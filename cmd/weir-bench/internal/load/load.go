@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"time"
 
@@ -60,6 +61,10 @@ func NewHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(100, maxLa
 func Run(ctx context.Context, o Options) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Duration)
 	defer cancel()
+	if o.Rate > 0 {
+		// A writer that sleeps in the kernel keeps its processor of Go's scheduler for a while, which a reader would wait for: each has one.
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + o.Connections))
+	}
 	results := make([]Result, o.Connections)
 	errs := make([]error, o.Connections)
 	var wg sync.WaitGroup

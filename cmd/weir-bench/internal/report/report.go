@@ -29,6 +29,7 @@ type Sample struct {
 type Case struct {
 	Name       string  `json:"name"`
 	Records    float64 `json:"records_per_second"`
+	Bytes      float64 `json:"bytes_per_second,omitempty"` // of payload; of the median pass, as Records
 	Least      float64 `json:"least"`
 	Most       float64 `json:"most"`
 	Failed     int64   `json:"failed"`
@@ -48,7 +49,9 @@ type Report struct {
 	Title   string    `json:"title"`
 	Began   time.Time `json:"began"`
 	Machine Machine   `json:"machine"`
-	Cases   []Case    `json:"cases"`
+	// RecordBytes is the payload of each record; 0 where the cases differ in it.
+	RecordBytes int    `json:"record_bytes,omitempty"`
+	Cases       []Case `json:"cases"`
 
 	order   []string
 	samples map[string][]Sample
@@ -103,7 +106,7 @@ func (r *Report) summarise() {
 			return 1
 		})
 		mid := all[len(all)/2]
-		c := Case{Name: name, Records: mid.PerSecond(), Least: all[0].PerSecond(), Most: all[len(all)-1].PerSecond(), PeakRSS: mid.PeakRSS, PerSync: mid.PerSync}
+		c := Case{Name: name, Records: mid.PerSecond(), Bytes: mid.PerSecond() * float64(r.RecordBytes), Least: all[0].PerSecond(), Most: all[len(all)-1].PerSecond(), PeakRSS: mid.PeakRSS, PerSync: mid.PerSync}
 		us := func(q float64) float64 { return float64(mid.Latency.ValueAtQuantile(q)) / 1e3 }
 		c.P50, c.P99, c.P999 = us(50), us(99), us(99.9)
 		for _, s := range all {
@@ -132,13 +135,32 @@ func (r *Report) JSON(w io.Writer) error {
 func (r *Report) Table(w io.Writer) error {
 	r.summarise()
 	fmt.Fprintf(w, "%s, %s: %s, %d cores, Linux %s, %s\n\n", r.Title, r.Began.Format(time.DateOnly), r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "case\trecords/s\tleast..most\tp50 µs\tp99 µs\tp99.9 µs\tCPU s/M\tload CPU s/M\tpeak MiB\trecords/sync\tCPU % each\tfailed")
+	rows := [][]string{{"case", "records/s", "least..most", "MB/s", "p50 µs", "p99 µs", "p99.9 µs", "CPU s/M", "load CPU s/M", "peak MiB", "records/sync", "CPU % each", "failed"}}
 	for _, c := range r.Cases {
-		fmt.Fprintf(tw, "%s\t%.0f\t%.0f..%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", c.Name, c.Records, c.Least, c.Most, fine(c.P50), fine(c.P99), fine(c.P999),
-			orDash(c.CPUMillion), orDash(c.LoadMillion), orDash(float64(c.PeakRSS)/(1<<20)), orDash(c.PerSync), orDash(c.CPUEach), c.Failed)
+		rows = append(rows, []string{
+			c.Name, fmt.Sprintf("%.0f", c.Records), fmt.Sprintf("%.0f..%.0f", c.Least, c.Most), orDash(c.Bytes / 1e6), fine(c.P50), fine(c.P99), fine(c.P999),
+			orDash(c.CPUMillion), orDash(c.LoadMillion), orDash(float64(c.PeakRSS) / (1 << 20)), orDash(c.PerSync), orDash(c.CPUEach), fmt.Sprint(c.Failed),
+		})
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range withoutEmpty(rows) {
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
 	}
 	return tw.Flush()
+}
+
+// withoutEmpty leaves out the columns that no case has a figure for.
+func withoutEmpty(rows [][]string) [][]string {
+	out := make([][]string, len(rows))
+	for col := range rows[0] {
+		if !slices.ContainsFunc(rows[1:], func(row []string) bool { return row[col] != "-" }) {
+			continue
+		}
+		for i, row := range rows {
+			out[i] = append(out[i], row[col])
+		}
+	}
+	return out
 }
 
 // fine gives what is less than a microsecond with its nanoseconds.
