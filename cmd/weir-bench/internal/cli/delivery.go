@@ -60,6 +60,24 @@ func (a *arrivals) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// await waits until everything that was acked has come, for as long as a healthy endpoint could need at most.
+func (a *arrivals) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	look := time.NewTicker(10 * time.Millisecond)
+	defer look.Stop()
+	for {
+		if a.result().Failed == 0 {
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%d records were acked and have not come: %w", a.result().Failed, ctx.Err())
+		}
+	}
+}
+
 // result returns the times from ack to arrival of what has come; a record may come before its ack is read.
 func (a *arrivals) result() load.Result {
 	a.mu.Lock()
@@ -116,7 +134,10 @@ func (c *common) delivery(ctx context.Context, dir string, rate float64) (report
 		a.acked[n] = time.Now()
 		a.mu.Unlock()
 	}
-	if err := d.Stop(); err != nil { // it delivers what is under way, or keeps it
+	if err := a.await(ctx); err != nil {
+		return report.Sample{}, err
+	}
+	if err := d.Stop(); err != nil {
 		return report.Sample{}, err
 	}
 	r := a.result()
