@@ -102,7 +102,7 @@ compare: build ## run the same work against Redis, NATS, beanstalkd, rsyslog, SQ
 
 bench-smoke: build ## run each benchmark for a moment, so that they keep working
 	$(BIN)/weir-bench ingest --duration 100ms --passes 1
-	$(BIN)/weir-bench latency --duration 100ms --passes 1 --rates 1000,10000
+	$(BIN)/weir-bench latency --duration 100ms --passes 1 --rates 1000,10000 --svg $(BIN)/latency.svg && grep -q polyline $(BIN)/latency.svg
 	$(BIN)/weir-bench drain --passes 1 --records 10000
 	$(BIN)/weir-bench recover --gib 0.05
 	$(BIN)/weir-bench hostile --duration 200ms --passes 1 --peers 50

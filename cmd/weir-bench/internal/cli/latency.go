@@ -63,15 +63,11 @@ func writePlot(path string, rep *report.Report) error {
 	if path == "" {
 		return nil
 	}
-	var points []report.Point
-	for _, c := range rep.Cases {
-		points = append(points, report.Point{Rate: c.Records, P50: c.P50, P99: c.P99, P999: c.P999})
-	}
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := report.Plot(f, rep.Title, points); err != nil {
+	if err := rep.Plot(f); err != nil {
 		f.Close() // the error of the plot is the one to tell
 		return err
 	}

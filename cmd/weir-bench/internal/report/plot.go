@@ -1,17 +1,12 @@
 package report
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"strings"
 )
-
-// Point is one load and the latencies under it.
-type Point struct {
-	Rate           float64 // records a second that were acked
-	P50, P99, P999 float64 // µs
-}
 
 // The plot's geometry, in SVG units.
 const (
@@ -22,38 +17,43 @@ const (
 	marginBottom          = 55.0
 )
 
-// Plot writes latency against load as SVG, both axes logarithmic. points are in order of rate.
-func Plot(w io.Writer, title string, points []Point) error {
+// Plot writes the latencies of the cases, which are in order of their rates, against the rates as SVG, both axes logarithmic.
+func (r *Report) Plot(w io.Writer) error {
+	r.summarise()
+	points := r.Cases
 	if len(points) == 0 {
-		return nil
+		return errors.New("report: there is nothing to plot")
 	}
-	minRate, maxRate := points[0].Rate, points[len(points)-1].Rate
+	minRate, maxRate := math.Inf(1), 0.0
 	minY, maxY := math.Inf(1), 0.0
 	for _, p := range points {
-		minRate, maxRate = min(minRate, p.Rate), max(maxRate, p.Rate)
+		minRate, maxRate = min(minRate, p.Records), max(maxRate, p.Records)
 		minY, maxY = min(minY, p.P50), max(maxY, p.P999)
 	}
 	x := axis{math.Floor(math.Log10(minRate)), math.Ceil(math.Log10(maxRate)), marginLeft, plotWidth - marginRight}
 	y := axis{math.Floor(math.Log10(minY)), math.Ceil(math.Log10(maxY)), plotHeight - marginBottom, marginTop}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12">`+"\n", plotWidth, plotHeight)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/><text x="%g" y="22" font-size="15">%s</text>`+"\n", marginLeft, title)
+	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="white"/><text x="%g" y="22" font-size="15">%s</text>`+"\n", marginLeft, r.Title)
 	grid(&b, x, y)
 	for _, line := range []struct {
 		name, colour string
-		of           func(Point) float64
+		of           func(Case) float64
 	}{
-		{"p50", "#1b7837", func(p Point) float64 { return p.P50 }},
-		{"p99", "#2166ac", func(p Point) float64 { return p.P99 }},
-		{"p99.9", "#b2182b", func(p Point) float64 { return p.P999 }},
+		{"p50", "#1b7837", func(p Case) float64 { return p.P50 }},
+		{"p99", "#2166ac", func(p Case) float64 { return p.P99 }},
+		{"p99.9", "#b2182b", func(p Case) float64 { return p.P999 }},
 	} {
 		var path []string
 		for _, p := range points {
-			path = append(path, fmt.Sprintf("%.1f,%.1f", x.at(p.Rate), y.at(line.of(p))))
+			path = append(path, fmt.Sprintf("%.1f,%.1f", x.at(p.Records), y.at(line.of(p))))
+		}
+		for _, p := range points {
+			fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`+"\n", x.at(p.Records), y.at(line.of(p)), line.colour)
 		}
 		last := points[len(points)-1]
 		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(path, " "), line.colour)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", x.at(last.Rate)+6, y.at(line.of(last))+4, line.colour, line.name)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", x.at(last.Records)+6, y.at(line.of(last))+4, line.colour, line.name)
 	}
 	fmt.Fprintf(&b, `<text x="%g" y="%g" text-anchor="middle">records per second</text>`+"\n", (marginLeft+plotWidth-marginRight)/2, plotHeight-12)
 	fmt.Fprintf(&b, `<text x="18" y="%g" text-anchor="middle" transform="rotate(-90 18 %g)">ack latency</text></svg>`+"\n", plotHeight/2, plotHeight/2)

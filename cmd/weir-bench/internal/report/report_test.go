@@ -2,6 +2,9 @@ package report
 
 import (
 	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -62,5 +65,30 @@ func TestTable(t *testing.T) {
 	}
 	if strings.Contains(b.String(), "peak MiB") || !strings.Contains(b.String(), "CPU s/M") {
 		t.Errorf("got %s", b.String())
+	}
+}
+
+// TestPlot: each case is a point of each line, and a report without a case is an error.
+func TestPlot(t *testing.T) {
+	r := New("latency", time.Unix(0, 0))
+	var b strings.Builder
+	if err := r.Plot(&b); err == nil || b.Len() > 0 {
+		t.Errorf("nothing to plot: %v, %d bytes", err, b.Len())
+	}
+	for i, rate := range []int64{1000, 10_000, 100_000} {
+		r.Add(fmt.Sprint(rate), sample(rate, int64(i)+1, 0))
+	}
+	if err := r.Plot(&b); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), "<circle"); n != 9 {
+		t.Errorf("%d points, want 3 for each of 3 lines", n)
+	}
+	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
+		if _, err := d.Token(); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
