@@ -70,6 +70,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
+	began := time.Now()
 	ran, cancel := context.WithTimeout(ctx, o.For)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -84,7 +85,7 @@ func Run(ctx context.Context, o Options) error {
 	if faults != nil {
 		return faults
 	}
-	return s.settle(ctx)
+	return s.settle(ctx, time.Since(began))
 }
 
 // mount puts a small file system under the data, where that may be done, so that it can be filled up.
@@ -223,10 +224,19 @@ func (s *soak) report(ctx context.Context) {
 	}
 }
 
-// settle lets all be well, waits for the deliveries and draws the ledger.
-func (s *soak) settle(ctx context.Context) error {
+// settle lets all be well, waits for the deliveries and draws the ledger over the time that it ran.
+func (s *soak) settle(ctx context.Context, ran time.Duration) error {
 	s.endpoint.heal()
-	for until := time.Now().Add(drainLimit); time.Now().Before(until) && ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
+	if ctx.Err() != nil { // an interrupt ends the soak early, and the daemon with it: what is in its log is not lost
+		ctx = context.WithoutCancel(ctx)
+		if err := s.daemon.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+	}
+	for until := time.Now().Add(drainLimit); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 		if missing, _ := s.ledger.missing(); missing == 0 {
 			break
 		}
@@ -259,7 +269,7 @@ func (s *soak) settle(ctx context.Context) error {
 	if missing > 0 {
 		return fmt.Errorf("soak: %d acked records did not arrive; the first is number %d", missing, first)
 	}
-	if s.acked.Load() == 0 || s.kills.Load()+s.stops.Load() == 0 && s.For > 2*maxCalm {
+	if s.acked.Load() == 0 || s.kills.Load()+s.stops.Load() == 0 && ran > 2*maxCalm {
 		return errors.New("soak: nothing happened")
 	}
 	return nil
