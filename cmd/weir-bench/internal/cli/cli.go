@@ -39,6 +39,13 @@ type common struct {
 	duration time.Duration
 	passes   int
 	asJSON   bool
+	only     string // a regular expression on the names of cases
+}
+
+// caseFlags are those of a measurement that runs its cases by runAll.
+func (c *common) caseFlags(cmd *cobra.Command) {
+	c.flags(cmd)
+	cmd.Flags().StringVar(&c.only, "only", "", "regular expression: run only the cases whose names match")
 }
 
 func (c *common) flags(cmd *cobra.Command) {

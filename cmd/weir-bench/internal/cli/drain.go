@@ -21,7 +21,7 @@ func newDrain(out io.Writer) *cobra.Command {
 	var records int64
 	var config string
 	cmd := &cobra.Command{Use: "drain", Short: "Measure delivery: a backlog is made while the drain is paused, then timed to a loopback endpoint, or to the sink of a configuration"}
-	c.flags(cmd)
+	c.caseFlags(cmd)
 	cmd.Flags().Int64Var(&records, "records", 1_000_000, "records of the backlog (raw: a tenth)")
 	cmd.Flags().StringVar(&config, "config", "", "configuration of weir whose sink is measured instead of the loopback endpoint")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -41,7 +41,7 @@ func newForward(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "forward", Short: "Measure the way to a weida broker that stores on disk: weir's delivery, publishes, consumers, and memory",
 	}
-	c.flags(cmd)
+	c.caseFlags(cmd)
 	cmd.Flags().Int64Var(&records, "records", 200_000, "records of a backlog, and messages of a queue")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cases := []measure{{"weir to broker, drain of a backlog", func(ctx context.Context, dir string) (report.Sample, error) {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -28,6 +30,10 @@ type measure struct {
 func (c *common) runAll(ctx context.Context, title string, cases []measure) (report.Report, error) {
 	r := report.New(title, time.Now())
 	r.RecordBytes = c.bytes
+	cases, err := choose(cases, c.only)
+	if err != nil {
+		return r, err
+	}
 	for pass := range c.passes + 1 { // the first one warms up
 		for _, m := range cases {
 			dir, remove, err := c.workDir()
@@ -48,6 +54,26 @@ func (c *common) runAll(ctx context.Context, title string, cases []measure) (rep
 		}
 	}
 	return r, ctx.Err()
+}
+
+// choose returns the cases whose names match a regular expression; a run without a case is an error.
+func choose(cases []measure, expression string) ([]measure, error) {
+	re, err := regexp.Compile(expression)
+	if err != nil {
+		return nil, fmt.Errorf("--only: %w", err)
+	}
+	var some []measure
+	var names []string
+	for _, m := range cases {
+		names = append(names, m.name)
+		if re.MatchString(m.name) {
+			some = append(some, m)
+		}
+	}
+	if len(some) == 0 {
+		return nil, fmt.Errorf("--only %q matches no case; there are:\n  %s", expression, strings.Join(names, "\n  "))
+	}
+	return some, nil
 }
 
 func (c *common) baselines() []measure {
@@ -73,7 +99,7 @@ func (c *common) baselines() []measure {
 func newBaseline(out io.Writer) *cobra.Command {
 	var c common
 	cmd := &cobra.Command{Use: "baseline", Short: "Measure the machine without weir: fdatasync and a socket round trip"}
-	c.flags(cmd)
+	c.caseFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := c.runAll(cmd.Context(), "baseline", c.baselines())
 		if err != nil {
@@ -109,7 +135,7 @@ func shapes() []shape {
 func newIngest(out io.Writer) *cobra.Command {
 	var c common
 	cmd := &cobra.Command{Use: "ingest", Short: "Measure acks: how many a second, and how long each takes, by shape of load"}
-	c.flags(cmd)
+	c.caseFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cases := append(c.baselines(), c.floors()...)
 		for _, s := range shapes() {
