@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -48,22 +49,22 @@ func TestRunsAreWhatNextGivesOneByOne(t *testing.T) {
 }
 
 // runsSegmentBytes holds the largest group of the test.
-const runsSegmentBytes = 4 << 20
+const runsSegmentBytes = 2 << 20
 
 // damagedLog returns a disk with up to three segments, sealed or not, of which some bytes were overwritten, and what had been appended.
 func damagedLog(t *testing.T, rt *rapid.T) (*vfstest.Disk, []record.Coordinate) {
 	disk := vfstest.NewDisk()
 	var coords []record.Coordinate
 	size := rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, 300), rapid.IntRange(windowBytes/8, windowBytes/2), rapid.Just(windowBytes+1))
-	stamp := int64(0)
+	var stamp atomic.Int64
 	for range rapid.IntRange(1, 3).Draw(rt, "segments") {
-		l, err := Open("", Options{FS: disk, SegmentBytes: runsSegmentBytes, Now: func() time.Time { stamp++; return time.Unix(stamp, 0) }})
+		l, err := Open("", Options{FS: disk, SegmentBytes: runsSegmentBytes, Now: func() time.Time { return time.Unix(stamp.Add(1), 0) }})
 		if err != nil {
 			rt.Fatal(err)
 		}
 		for range rapid.IntRange(1, 4).Draw(rt, "groups") {
 			var group []string
-			for range rapid.IntRange(1, 12).Draw(rt, "records") {
+			for range rapid.IntRange(1, 7).Draw(rt, "records") {
 				group = append(group, strings.Repeat(string(rune('a'+(len(coords)+len(group))%26)), size.Draw(rt, "size")))
 			}
 			coords = append(coords, push(t, l.Shards()[0], record.Durable, group...)...)
