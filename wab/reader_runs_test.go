@@ -64,7 +64,7 @@ func damagedLog(t *testing.T, rt *rapid.T) (*vfstest.Disk, []record.Coordinate) 
 		}
 		for range rapid.IntRange(1, 4).Draw(rt, "groups") {
 			var group []string
-			for range rapid.IntRange(1, 7).Draw(rt, "records") {
+			for range rapid.IntRange(3, 8).Draw(rt, "records") {
 				group = append(group, strings.Repeat(string(rune('a'+(len(coords)+len(group))%26)), size.Draw(rt, "size")))
 			}
 			coords = append(coords, push(t, l.Shards()[0], record.Durable, group...)...)
