@@ -2,8 +2,13 @@ package drain
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,3 +47,43 @@ func (f *priorityFeed) next(context.Context) (batch, error) {
 }
 
 func (f *priorityFeed) close() error { return nil }
+
+// TestThreadOfAFeedEndsWithIt: nothing else is ever run on a thread that stands behind the others, whether the feed ended or panicked.
+func TestThreadOfAFeedEndsWithIt(t *testing.T) {
+	for _, panics := range []bool{false, true} {
+		f := &threadFeed{panics: panics}
+		// The main thread of a process cannot end; Go parks it for good, so that it is met once at most.
+		for f.thread = os.Getpid(); f.thread == os.Getpid(); {
+			r := &round{lane: &lane{drain: &Drain{}}, gone: make(chan struct{})}
+			close(r.gone)
+			r.wg.Go(func() { r.runFeed(t.Context(), f) })
+			r.wg.Wait()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		for task := fmt.Sprintf("/proc/self/task/%d", f.thread); ctx.Err() == nil; runtime.Gosched() {
+			if _, err := os.Stat(task); errors.Is(err, fs.ErrNotExist) {
+				break
+			}
+		}
+		if ctx.Err() != nil {
+			t.Errorf("the thread of a feed is still there; the feed panicked: %v", panics)
+		}
+		cancel()
+	}
+}
+
+// threadFeed notes its thread, and ends.
+type threadFeed struct {
+	thread int
+	panics bool
+}
+
+func (f *threadFeed) next(context.Context) (batch, error) {
+	f.thread = unix.Gettid()
+	if f.panics {
+		panic("test")
+	}
+	return batch{}, wab.ErrClosed
+}
+
+func (f *threadFeed) close() error { return nil }

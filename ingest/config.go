@@ -11,7 +11,9 @@
 // Config.MaxConnections times 16 KiB of first buffers, and Config.MemoryBytes
 // for all that is above them: larger read buffers, which grow only as the bytes
 // of a frame arrive, and what is read ahead of its replies. A frame that finds no
-// room is read to its end and thrown away, and gets Nack(InternalError). An idle
+// room is read to its end and thrown away, and gets Nack(InternalError). What a
+// connection could do without, 128 KiB to read ahead into, is given from the first
+// half of MemoryBytes only. An idle
 // connection holds no buffer. The log holds a copy of what waits for its group
 // commit, so it is bounded by the same sum.
 package ingest

@@ -97,7 +97,7 @@ func (in *inbox) fill() error {
 	in.w += in.n
 	in.class = 0
 	if in.n >= firstSlabBytes {
-		in.class = 1
+		in.class = readAheadClass
 	}
 	return nil
 }
@@ -156,17 +156,15 @@ func (in *inbox) fit() {
 	if in.slab == nil {
 		return
 	}
-	want := in.slab.class
-	if want == 0 {
-		want = in.class
-	} else if want > 1 {
+	var other *slab
+	if in.slab.class < in.class {
+		other = in.c.srv.mem.spare(in.class)
+	} else if in.slab.class > readAheadClass {
 		// Never a larger one: only grow does that, by what has arrived.
-		want = min(want, slabClass(max(in.need, in.trusted, in.w+1, readAheadSlabBytes)))
+		if want := slabClass(max(in.need, in.trusted, in.w+1, readAheadSlabBytes)); want < in.slab.class {
+			other = in.c.srv.mem.slab(want)
+		}
 	}
-	if want == in.slab.class {
-		return
-	}
-	other := in.c.srv.mem.slab(want)
 	if other == nil {
 		return
 	}
@@ -216,7 +214,7 @@ func (in *inbox) readReady(fd uintptr) bool {
 
 // take gets the buffer that the next read shall fill.
 func (in *inbox) take() {
-	in.slab = in.c.srv.mem.slab(in.class)
+	in.slab = in.c.srv.mem.spare(in.class)
 	if in.slab == nil {
 		in.slab = in.c.srv.mem.slab(0)
 	}

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -121,7 +122,7 @@ func TestSlabClasses(t *testing.T) {
 
 func TestMemoryBudget(t *testing.T) {
 	m := &memory{limit: 300 << 10}
-	a := m.slab(2)
+	a := m.slab(slabClass(256 << 10))
 	if a == nil || m.used.Load() != 256<<10 {
 		t.Fatalf("slab %v, %d charged", a, m.used.Load())
 	}
@@ -175,5 +176,40 @@ func TestOneDeadlineForAFrame(t *testing.T) {
 	give(f)
 	if err := c.in.fill(); err != nil {
 		t.Errorf("after the end of the frame: %v", err)
+	}
+}
+
+// TestReadAheadLeavesHalfOfTheBudget: peers that send much leave room for the frame of another one, and a frame in the middle takes no more than it needs.
+func TestReadAheadLeavesHalfOfTheBudget(t *testing.T) {
+	many := bytes.Repeat(frame.Append(nil, frame.Push, record.Durable, make([]byte, 100)), 200)
+	first, peer := wire(t, Config{MaxPayloadBytes: 64 << 10, MemoryBytes: 4 * readAheadSlabBytes})
+	mem := &first.srv.mem
+	for i, want := range []int{readAheadSlabBytes, readAheadSlabBytes, firstSlabBytes, firstSlabBytes, firstSlabBytes} {
+		c := first
+		if i > 0 {
+			c, peer = wire(t, Config{})
+			c.srv = first.srv
+		}
+		_, err := peer.Write(many)
+		must(t, err)
+		must(t, c.in.fill())
+		c.gather() // takes what came, which fills the first buffer
+		c.lots, c.payloads = c.lots[:0], c.payloads[:0]
+		must(t, c.in.fill())
+		if got := len(c.in.slab.b); got != want {
+			t.Errorf("connection %d reads into %d bytes, want %d", i, got, want)
+		}
+	}
+	c, peer := wire(t, Config{})
+	c.srv = first.srv
+	before := mem.used.Load()
+	_, err := peer.Write(frame.Append(nil, frame.Push, record.Durable, make([]byte, 20<<10))[:firstSlabBytes])
+	must(t, err)
+	must(t, c.in.fill())
+	if c.gather() || c.in.skip.on {
+		t.Fatal("a frame that needs room was thrown away")
+	}
+	if got := mem.used.Load() - before; got != 64<<10 {
+		t.Errorf("a frame of 20 KiB takes %d bytes", got)
 	}
 }

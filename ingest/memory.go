@@ -12,9 +12,12 @@ const firstSlabBytes = 16 << 10
 // readAheadSlabBytes is what a connection whose peer sends a lot reads into: 256 frames of 256 bytes at a time, so that they become one group.
 const readAheadSlabBytes = 128 << 10
 
+// readAheadClass is the class of readAheadSlabBytes.
+const readAheadClass = 2
+
 // slabClasses are the sizes of read buffers. The last one holds the largest
 // frame: 16 MiB of payload, header and trailer.
-var slabClasses = [...]int{firstSlabBytes, readAheadSlabBytes, 256 << 10, 1 << 20, 4 << 20, 16<<20 + 4<<10}
+var slabClasses = [...]int{firstSlabBytes, 64 << 10, readAheadSlabBytes, 256 << 10, 1 << 20, 4 << 20, 16<<20 + 4<<10}
 
 // slabClass returns the smallest class that holds n bytes, or the largest one.
 func slabClass(n int) int {
@@ -65,6 +68,15 @@ func (m *memory) slab(class int) *slab {
 		return s
 	}
 	return &slab{b: make([]byte, size), class: class}
+}
+
+// spare returns a buffer that a connection could do without: nil also where it would take of the second half of the budget, which is for
+// frames that need the room, and for what waits for its replies.
+func (m *memory) spare(class int) *slab {
+	if class > 0 && m.used.Load()+int64(slabClasses[class]) > m.limit/2 {
+		return nil
+	}
+	return m.slab(class)
 }
 
 // release takes a buffer back; nil is allowed.

@@ -2,6 +2,8 @@ package record
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
 	"strings"
 	"testing"
 )
@@ -31,6 +33,28 @@ func TestIDHasherLongAndShortPayloadsAgree(t *testing.T) {
 			t.Errorf("payloads of %d and %d bytes share an id", n, other)
 		}
 		seen[id] = n
+	}
+}
+
+// TestIDHasherGoesFromSegmentToSegment: what the hasher keeps of one address is never in an id of another one.
+func TestIDHasherGoesFromSegmentToSegment(t *testing.T) {
+	var h IDHasher
+	for i, segment := range []string{"", "", "s/1", "s/2", "s/2", "s/22", "s/2", "", "s/1"} {
+		for _, n := range []int{1, 5000, 0, 100} {
+			p := bytes.Repeat([]byte{'x'}, n)
+			want := sha256.New()
+			for _, b := range [][]byte{[]byte(segment), nil, p} {
+				if b == nil {
+					want.Write(binary.LittleEndian.AppendUint64(nil, uint64(i)))
+					continue
+				}
+				want.Write(binary.LittleEndian.AppendUint64(nil, uint64(len(b))))
+				want.Write(b)
+			}
+			if got := h.ID(segment, uint64(i), p); got != ID(want.Sum(nil)) {
+				t.Errorf("step %d, %d bytes in %q: the reused hasher gives another id", i, n, segment)
+			}
+		}
 	}
 }
 
