@@ -48,9 +48,6 @@ func TestRunsAreWhatNextGivesOneByOne(t *testing.T) {
 	})
 }
 
-// runsSegmentBytes holds the largest group of the test.
-const runsSegmentBytes = 2 << 20
-
 // damagedLog returns a disk with up to three segments, sealed or not, of which some bytes were overwritten, and what had been appended.
 func damagedLog(t *testing.T, rt *rapid.T) (*vfstest.Disk, []record.Coordinate) {
 	disk := vfstest.NewDisk()
@@ -58,7 +55,7 @@ func damagedLog(t *testing.T, rt *rapid.T) (*vfstest.Disk, []record.Coordinate) 
 	size := rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, 300), rapid.IntRange(windowBytes/8, windowBytes/2), rapid.Just(windowBytes+1))
 	var stamp atomic.Int64
 	for range rapid.IntRange(1, 3).Draw(rt, "segments") {
-		l, err := Open("", Options{FS: disk, SegmentBytes: runsSegmentBytes, Now: func() time.Time { return time.Unix(stamp.Add(1), 0) }})
+		l, err := Open("", Options{FS: disk, SegmentBytes: minSegmentBytes, Now: func() time.Time { return time.Unix(stamp.Add(1), 0) }})
 		if err != nil {
 			rt.Fatal(err)
 		}
@@ -100,7 +97,7 @@ type found struct {
 // readWith reads up to end with the bounds that it is given for each call, while reads fail as fail says.
 func readWith(rt *rapid.T, disk *vfstest.Disk, from, end Position, fail vfstest.Fault, bounds func() (int, int)) found {
 	inj := vfstest.NewInjector(disk)
-	l, err := Open("", Options{FS: inj, SegmentBytes: runsSegmentBytes})
+	l, err := Open("", Options{FS: inj, SegmentBytes: minSegmentBytes})
 	if err != nil {
 		rt.Fatal(err)
 	}
