@@ -3,9 +3,14 @@
 package s3sink
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -192,6 +197,49 @@ func TestFilesAreReadAgain(t *testing.T) {
 	sinktest.WriteFile(t, file, "wrong")
 	s := sinktest.Open(t, New, o)
 	sinktest.ReadAgain(t, s, file, "SignatureDoesNotMatch", "sink.s3.secret_key_file: open ", s3test.SecretKey)
+}
+
+// TestRefusedByItsHead: a server that answers before it has read the body of a request, and says why only after that, is understood.
+func TestRefusedByItsHead(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() { served <- refuseByHead(l) }()
+	s := sinktest.Open(t, New, Options{
+		Bucket: "records", Endpoint: "http://" + l.Addr().String(), Region: s3test.Region, PathStyle: true, AccessKey: s3test.AccessKey, SecretKeyFile: s3test.SecretFile(t),
+		Format: FormatLength, Compression: CompressionNone,
+	})
+	// More than all buffers on the way, so that the body is still being sent when the answer comes.
+	wantOutcome(t, s, sinktest.Sized(12<<20), sinks.Hold, "SignatureDoesNotMatch")
+	if err := <-served; err != nil {
+		t.Errorf("the server: %v", err)
+	}
+}
+
+// refuseByHead serves one request.
+func refuseByHead(l net.Listener) error {
+	nc, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	r := bufio.NewReader(nc)
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return err
+	}
+	why := "<Error><Code>SignatureDoesNotMatch</Code><Message>no</Message></Error>"
+	if _, err := fmt.Fprintf(nc, "HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\nContent-Length: %d\r\n\r\n", len(why)); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(io.Discard, r, req.ContentLength); err != nil {
+		return fmt.Errorf("the body of the request: %w", err)
+	}
+	_, err = io.WriteString(nc, why)
+	return err
 }
 
 // TestChain: without an access key the standard chain counts, and is gone through again after a refusal.

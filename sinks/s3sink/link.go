@@ -3,6 +3,8 @@
 package s3sink
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,7 +149,8 @@ func (s *Sink) newLink(ctx context.Context, f files) (*link, error) {
 	return l, nil
 }
 
-// bounded reads no more of an answer's body than maxAnswerBytes.
+// bounded reads no more of an answer's body than maxAnswerBytes. It reads them before it gives the answer to the client, which then closes the body of the
+// request: where that is still being sent, because the server refused it by its head, the transport would end the connection, and nobody would read why.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -155,9 +158,15 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	data, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes))
 	answer.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(answer.Body, maxAnswerBytes), answer.Body}
+	}{io.MultiReader(bytes.NewReader(data), ended{err}), answer.Body}
 	return answer, nil
 }
+
+// ended is the end of a body: its error, or nothing.
+type ended struct{ err error }
+
+func (e ended) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
