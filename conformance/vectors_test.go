@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"encoding/hex"
+	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -195,8 +196,11 @@ func checkVerdicts(t *testing.T, c Codes) {
 
 func TestVectorsAreWhatTheGeneratorWrites(t *testing.T) {
 	python, err := exec.LookPath("python3")
+	if err != nil && os.Getenv("CI") == "true" {
+		t.Fatal("missing: python3")
+	}
 	if err != nil {
-		t.Skip("python3 is not installed")
+		t.Skip("left out, for want of python3: that the conformance vectors are what their generator writes")
 	}
 	if out, err := exec.CommandContext(t.Context(), python, "generate.py", "--check").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)

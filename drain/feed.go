@@ -127,6 +127,7 @@ func (f *shardFeed) cut(ctx context.Context) (batch, error) {
 		return f.done(b), nil
 	}
 	size := 0
+	// Batches of a backlog are alike: room for one as large as the last saves growing it.
 	b.records = make([]record.Record, 0, min(f.last+f.last/4, f.opts.BatchRecords))
 	if f.over != nil {
 		b.records, size = append(b.records, *f.over), len(f.over.Payload)

@@ -98,8 +98,12 @@ type floorConn struct {
 	now  []byte // of its Buffered frames
 }
 
-// groupsAhead is how many groups the keys may be behind.
-const groupsAhead = 16
+const (
+	// groupsAhead is how many groups the keys may be behind.
+	groupsAhead = 16
+	// keysNice is how far their thread stands behind the others, as that of weir's drain does.
+	keysNice = 5
+)
 
 func listenFloor(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
@@ -211,7 +215,7 @@ func (s *floor) writePlain(c *floorConn) error {
 // keys computes the keys of the records of each group, on a thread that the kernel puts behind the others.
 func (s *floor) keys() {
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 5) // it is slower where that is refused
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), keysNice) // it is slower where that is refused
 	var hasher record.IDHasher
 	index := uint64(0)
 	for group := range s.hash {
