@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -31,8 +30,8 @@ const floorBuffer = 512 << 10
 //
 // With keys a third thread computes the key of each Durable record, which no delivery can do without, behind the acks and not far behind.
 //
-// It speaks the wire as far as weir-bench does: Push and PushBatch, each of which fits into its buffer, on connections of one tier each. It serves until ctx ends.
-func Floor(ctx context.Context, dir string, keys bool, ready io.Writer) error {
+// It speaks the wire as far as weir-bench does: Push and PushBatch, each of which fits into its buffer, on connections of one tier each. It calls ready once it listens, and serves until ctx ends.
+func Floor(ctx context.Context, dir string, keys bool, ready func()) error {
 	file, err := zeroFile(filepath.Join(dir, "floor"))
 	if err != nil {
 		return err
@@ -57,10 +56,8 @@ func Floor(ctx context.Context, dir string, keys bool, ready io.Writer) error {
 		s.hash, s.hashed = make(chan []byte, groupsAhead), make(chan []byte, groupsAhead+2)
 		hashing.Go(s.keys)
 	}
-	_, err = fmt.Fprintln(ready, "ready")
-	if err == nil {
-		err = s.read(ctx)
-	}
+	ready()
+	err = s.read(ctx)
 	close(s.wake)
 	err = errors.Join(err, <-committed)
 	if keys {

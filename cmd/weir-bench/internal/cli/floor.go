@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -26,7 +23,16 @@ func newFloorServe(out io.Writer) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: floorServe + " DIR", Short: "Serve the floor of ingest (ingest runs it)", Hidden: true, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return baseline.Floor(cmd.Context(), args[0], keys, out)
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			return baseline.Floor(ctx, args[0], keys, func() {
+				go func() {
+					defer cancel()
+					if err := proc.Answer(cmd.InOrStdin(), out, floorServe, func(string) any { return nil }); err != nil {
+						fmt.Fprintln(cmd.ErrOrStderr(), err)
+					}
+				}()
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&keys, "keys", false, "compute the key of each record, too")
@@ -46,27 +52,13 @@ func (c *common) floors() []measure {
 }
 
 func (c *common) floor(ctx context.Context, dir string, s shape, keys bool) (sample report.Sample, err error) {
-	self, err := os.Executable()
+	var hello string
+	child, err := proc.StartChild(ctx, &hello, floorServe, dir, fmt.Sprintf("--keys=%v", keys))
 	if err != nil {
 		return sample, err
 	}
-	cmd := exec.CommandContext(ctx, self, floorServe, dir, fmt.Sprintf("--keys=%v", keys))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return sample, err
-	}
-	if err := cmd.Start(); err != nil {
-		return sample, err
-	}
-	defer func() {
-		err = errors.Join(err, cmd.Process.Kill())
-		_ = cmd.Wait() // it was killed
-	}()
-	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		return sample, fmt.Errorf("the floor does not begin: %w", err)
-	}
-	before, err := proc.UsageOf(cmd.Process.Pid)
+	defer func() { err = errors.Join(err, child.Close()) }()
+	before, err := proc.UsageOf(child.PID())
 	if err != nil {
 		return sample, err
 	}
@@ -74,7 +66,7 @@ func (c *common) floor(ctx context.Context, dir string, s shape, keys bool) (sam
 	if err != nil {
 		return sample, err
 	}
-	after, err := proc.UsageOf(cmd.Process.Pid)
+	after, err := proc.UsageOf(child.PID())
 	sample.CPU, sample.PeakRSS = after.CPU-before.CPU, after.PeakRSS
 	return sample, err
 }
